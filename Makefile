@@ -1,0 +1,43 @@
+# relmo: every command a contributor needs. `make` alone lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit check bench docs clean
+
+help:  ## List the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## Make .venv and install relmo with all that its tests need
+
+$(STAMP): pyproject.toml constraints.txt setup.py src/relmo/model/kernels/cell.c
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## See relmo embed a few sentences
+	$(BIN)/relmo demo
+
+test: check  ## Everything that CI runs: the checks, then all tests
+
+unit: $(STAMP)  ## The quick tests only
+	$(BIN)/python -m pytest -m 'not slow'
+
+check: $(STAMP)  ## Format, lint, types, imports, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)  ## Run the benchmarks (by hand: they want a quiet machine)
+	$(BIN)/python benchmarks/embed.py
+
+docs: $(STAMP)  ## Write docs/reference/cli.md anew and build the site
+	$(BIN)/python scripts/cli_reference.py
+	$(BIN)/mkdocs build --strict
+
+clean:  ## Remove the virtual environment and everything built
+	rm -rf $(VENV) site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,68 @@
+"""The `relmo` command: one file a verb, each of which parses, calls the library and prints.
+
+Data goes to stdout, talk to stderr. A user's mistake ends with a message and exit code 2. Nothing
+here imports torch until a verb runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from relmo import __version__
+from relmo.cli.convert import convert
+from relmo.cli.demo import demo
+from relmo.cli.embed import embed
+from relmo.cli.info import info
+from relmo.cli.models import models
+from relmo.errors import RelmoError, RelmoWarning
+
+app = typer.Typer(
+    name="relmo",
+    help="ELMo as living software: read, embed and convert deep contextualized word vectors.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (embed, info, convert, models, demo):
+    app.command()(verb)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"relmo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command line."""
+    show = warnings.showwarning
+    warnings.showwarning = lambda message, category, *rest: (
+        typer.echo(f"Warning: {message}", err=True)
+        if issubclass(category, RelmoWarning)
+        else show(message, category, *rest)
+    )
+    try:
+        app()
+    except RelmoError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

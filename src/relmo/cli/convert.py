@@ -1,0 +1,39 @@
+"""`relmo convert`: a model from one format to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relmo.cli.arguments import OptionsOption
+
+
+def convert(
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="A directory, zip, HDF5 weights or a name.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="The directory to write.")],
+    to: Annotated[str, typer.Option(help="relmo or bilm-tf.")] = "relmo",
+    options: OptionsOption = None,
+) -> None:
+    """Write a model in another format; HDF5 → relmo → HDF5 is the same bit for bit.
+
+    [bold]Examples[/bold]
+
+      relmo convert elmo.zip ./my-model --to relmo
+
+      relmo convert ./my-model ./for-allennlp --to bilm-tf
+    """
+    from relmo.errors import ConfigError
+    from relmo.files import check_writable
+    from relmo.formats import WRITERS, read_model
+
+    if to not in WRITERS:
+        raise ConfigError(f"--to is {to!r}; choose from {', '.join(WRITERS)}.")
+    check_writable(target, directory=True)
+    contents = read_model(source, options=options)
+    contents.build_bilm()  # nothing is written of a model whose parts do not fit together
+    WRITERS[to](contents, target)
+    typer.echo(f"Wrote {target}", err=True)

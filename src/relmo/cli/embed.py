@@ -1,0 +1,87 @@
+"""`relmo embed`: text to vectors, in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relmo.cli.arguments import ModelOption, OptionsOption, ThreadsOption, use_threads
+
+
+def embed(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence a line; - is stdin.")],
+    model: ModelOption,
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Ends in .hdf5, .h5, .safetensors, .npz, .parquet or .jsonl; - is stdout (jsonl).",
+        ),
+    ],
+    layers: Annotated[
+        str, typer.Option(help="all, top, average, a number from 0, or several: 0,2.")
+    ] = "average",
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="whitespace, words, characters or chinese; the model's own by default."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
+    encoding: Annotated[str, typer.Option(help="Of the text.")] = "utf-8",
+    errors: Annotated[
+        str, typer.Option(help="strict stops at bytes that do not decode; replace marks them.")
+    ] = "strict",
+    options: OptionsOption = None,
+    threads: ThreadsOption = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that share the work; 1 is this one alone.")
+    ] = 1,
+) -> None:
+    """Turn every line of a text into vectors.
+
+    The .hdf5 layout is that of the old `allennlp elmo` command: a dataset a line, named by its
+    number from 0, of shape (layers, tokens, dim) for `--layers all`, else (tokens, dim).
+
+    [bold]Examples[/bold]
+
+      relmo embed sentences.txt -m small -o vectors.hdf5 --layers all
+
+      relmo embed tokenised.txt -m ./my-model -o vectors.parquet --tokenizer whitespace
+
+      echo "A line of text ." | relmo embed - -m ./my-model -o - --layers top | head -1
+    """
+    from relmo.vectors.sinks import check_sink, open_sink
+
+    check_sink(output)
+
+    from relmo.progress import progress
+    from relmo.text.corpus import read_lines
+    from relmo.vectors.bulk import embed_lines, written_behind
+    from relmo.vectors.embedder import load
+
+    use_threads(threads)
+    lines = read_lines(text, encoding=encoding, errors=errors)
+    embedder = load(model, options=options, tokenizer=tokenizer)
+    results = embed_lines(embedder, lines, layers=parse_layers(layers), workers=workers)
+    size = Path(text).stat().st_size if Path(text).is_file() else 0
+    done = 0
+    with (
+        open_sink(output, dtype=dtype) as sink,
+        written_behind(sink.write, n=256) as write,
+        progress("Embedding", unit="words") as advance,
+    ):
+        for line, tokens, vectors in results:
+            write(line, tokens, vectors)
+            done += len(line.encode(errors="replace")) + 1
+            advance(len(tokens), min(1.0, done / size) if size else None)
+
+
+def parse_layers(text: str) -> Any:
+    """What `--layers` says, as `Embedder.embed` takes it; names are checked there."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        return text
+    return numbers if "," in text else numbers[0]

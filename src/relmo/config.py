@@ -1,0 +1,149 @@
+"""What a model is made of, as frozen values that refuse what they do not know.
+
+A preset is a TOML file in `presets/`; a model directory holds the same values in `config.json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import resources
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from relmo.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+N_BYTE_CHARACTERS = 262  # 256 bytes, 5 marks, and 0 for "no token here"
+
+# Upper bounds keep a damaged or hostile file from asking for all the memory there is.
+Dim = Annotated[int, Field(ge=1, le=65_536)]
+Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+Filter = tuple[Annotated[int, Field(ge=1, le=256)], Dim]
+
+
+class _Values(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EncoderConfig(_Values):
+    """The token encoder: characters (and, in some models, words) to one vector a token."""
+
+    scheme: Literal["bytes", "lexicon"] = "bytes"
+    n_characters: int = Field(N_BYTE_CHARACTERS, ge=0, le=10_000_000)
+    character_dim: Dim = 16
+    max_characters: int = Field(50, ge=3, le=1024)
+    filters: tuple[Filter, ...] = ()
+    n_highway: int = Field(1, ge=0, le=16)
+    activation: Literal["relu", "tanh"] = "relu"
+    n_words: int = Field(0, ge=0, le=100_000_000)
+    word_dim: int = Field(0, ge=0, le=65_536)
+    projection: bool = True
+
+    @property
+    def n_filters(self) -> int:
+        """Outputs of all convolutions together."""
+        return sum(n for _, n in self.filters)
+
+    @property
+    def feature_dim(self) -> int:
+        """What is known of a token before the projection: its word and its filters."""
+        return self.word_dim + self.n_filters
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> EncoderConfig:
+        if self.scheme == "bytes" and self.n_characters != N_BYTE_CHARACTERS:
+            raise ValueError(
+                f"n_characters is {self.n_characters}, the byte scheme has {N_BYTE_CHARACTERS}"
+            )
+        if bool(self.n_characters) != bool(self.filters):
+            raise ValueError("characters need filters, and filters need characters")
+        if bool(self.n_words) != bool(self.word_dim):
+            raise ValueError("n_words and word_dim are either both 0 or both positive")
+        if not self.n_characters and not self.n_words:
+            raise ValueError("a token encoder reads characters, words or both, not neither")
+        if not self.filters and self.n_highway:
+            raise ValueError("highway layers follow the filters, and there are none")
+        widest = max((width for width, _ in self.filters), default=0)
+        if widest > self.max_characters:
+            raise ValueError(f"a filter of width {widest} exceeds {self.max_characters} characters")
+        return self
+
+
+class LstmConfig(_Values):
+    """One direction's stack of LSTM layers; both directions are alike."""
+
+    cell_dim: Dim
+    projection_dim: Dim
+    n_layers: int = Field(2, ge=1, le=16)
+    cell_clip: Clip = 3.0
+    projection_clip: Clip = 3.0
+    residual: bool = True
+    projection: bool = True
+
+
+class ModelConfig(_Values):
+    """A whole biLM, and the tokenizer that strings go through when a caller names none."""
+
+    encoder: EncoderConfig
+    lstm: LstmConfig
+    tokenizer: str = "words"
+
+    @model_validator(mode="after")
+    def _sizes_agree(self) -> ModelConfig:
+        dim = self.lstm.projection_dim
+        for what, found, projected in (
+            ("the encoder's filters and words", self.encoder.feature_dim, self.encoder.projection),
+            ("cell_dim", self.lstm.cell_dim, self.lstm.projection),
+        ):
+            if not projected and found != dim:
+                raise ValueError(f"without a projection, {what} ({found}) must equal {dim}")
+        return self
+
+    @property
+    def output_dim(self) -> int:
+        """Length of a token's vector in every layer: both directions side by side."""
+        return 2 * self.lstm.projection_dim
+
+    @property
+    def n_outputs(self) -> int:
+        """Vectors a token has: the token encoder's and one a layer."""
+        return self.lstm.n_layers + 1
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse_config(kind: type[Model], values: Any, where: str) -> Model:
+    """Check `values` against `kind`; `where` names their source in the error."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: expected a table of settings, found {type(values).__name__}")
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        lines = [
+            f"  {'.'.join(map(str, e['loc'])) or 'all together'}: {e['msg']}"
+            for e in error.errors(include_url=False)
+        ]
+        raise ConfigError("\n".join([f"{where} has settings that do not fit:", *lines])) from None
+
+
+def list_presets() -> list[str]:
+    """The names that `read_preset` knows."""
+    folder = resources.files("relmo") / "presets"
+    return sorted(
+        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
+    )
+
+
+def read_preset(name: str) -> ModelConfig:
+    """The sizes of a published or recommended model."""
+    if name not in list_presets():
+        raise ConfigError(f"There is no preset {name!r}. Choose from: {', '.join(list_presets())}.")
+    text = (resources.files("relmo") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return parse_config(ModelConfig, tomllib.loads(text).get("model"), f"preset {name}")

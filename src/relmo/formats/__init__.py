@@ -1,0 +1,93 @@
+"""Model files, of relmo and of the programs before it: which kind it is, reading, writing.
+
+`detect` looks at what is inside, never at names that a user chose. Adding a format is one file with
+`recognizes` and `read` (and `write`), and one line in a table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+from relmo.errors import ConfigError, FormatError
+from relmo.formats import bilm_tf, many_langs, native, published
+from relmo.formats.contents import ModelContents
+from relmo.formats.hdf5 import hdf5_names
+from relmo.formats.sources import Files, Source, find_json, is_there, open_source, read_json
+
+__all__ = ["READERS", "WRITERS", "ModelContents", "detect", "read_model"]
+
+READERS: Mapping[str, ModuleType] = {
+    "relmo": native,
+    "bilm-tf": bilm_tf,
+    "many-langs": many_langs,
+}
+WRITERS: Mapping[str, Callable[[ModelContents, Path], None]] = {
+    "relmo": native.write,
+    "bilm-tf": bilm_tf.write,
+}
+
+
+def detect(source: Source) -> str:
+    """The name of the format that these files are in."""
+    for name, reader in READERS.items():
+        if reader.recognizes(source):
+            return name
+    files = ", ".join(source.names()[:12]) or "nothing"
+    raise FormatError(
+        f"{source.where} is no model that relmo knows; it holds: {files}. Expected one of: a "
+        "relmo directory (config.json with format_version, model.safetensors); options JSON with "
+        "lstm and char_cnn beside HDF5 weights (bilm-tf, AllenNLP, simple_elmo); an "
+        "ELMoForManyLangs directory (config.json, token_embedder.pkl, encoder.pkl)."
+    )
+
+
+def read_model(
+    source: str | Path | None = None,
+    *,
+    options: str | Path | None = None,
+    weights: str | Path | None = None,
+) -> ModelContents:
+    """Read a model: a directory, a zip archive, a published model's name, or HDF5 weights.
+
+    Args:
+        source: path or name.
+        options: the options.json of HDF5 weights; found beside them when it is the only one there.
+        weights: HDF5 weights of bilm-tf or AllenNLP, the same as giving them as `source`.
+    """
+    if (source is None) == (weights is None):
+        raise ConfigError("Give either a model's path or name, or weights= with their options=.")
+    chosen = str(source if source is not None else weights)
+    if chosen in published.PUBLISHED and options is None and not is_there(Path(chosen)):
+        options, chosen = map(str, published.fetch(chosen))
+    files = _open(Path(chosen), None if options is None else Path(options))
+    contents: ModelContents = READERS[detect(files)].read(files)
+    contents.check(files.where)
+    return contents
+
+
+def _open(path: Path, options: Path | None) -> Source:
+    if not is_there(path):
+        raise FormatError(
+            f"There is no model {str(path)!r}: no such directory or file, and no published model "
+            f"of that name ({', '.join(published.PUBLISHED)}; `relmo models` tells more)."
+        )
+    if not path.is_file() or not hdf5_names(Files({str(path): path}, str(path))):
+        if options is None:
+            return open_source(path)
+        damaged_or_none = FormatError if path.is_file() else ConfigError
+        raise damaged_or_none(f"{path} is no HDF5 file, and options= goes with HDF5 weights.")
+    if options is None:
+        beside = find_json(open_source(path.parent), "lstm", "char_cnn")
+        if len(beside) != 1:
+            raise FormatError(
+                f"{path} needs its options: expected one options file beside it, found "
+                f"{len(beside)}. Name it: relmo.load(options=..., weights=...), or --options."
+            )
+        options = path.parent / next(iter(beside))
+    if not is_there(options) or not options.is_file():
+        raise FormatError(f"The options file {options} does not exist.")
+    files = Files({str(options): options, str(path): path}, "files named outright")
+    read_json(files, str(options))  # what is wrong with it is told here, not skipped by `detect`
+    return files

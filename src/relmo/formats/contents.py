@@ -1,0 +1,145 @@
+"""What a model consists of once it is out of its files: readers give it, writers take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from relmo.config import EncoderConfig, ModelConfig
+from relmo.errors import FormatError
+from relmo.model.bilm import BiLm
+from relmo.text.characters import ByteCharacters, CharacterScheme, Lexicon, LexiconCharacters
+from relmo.text.vocabulary import Vocabulary
+
+# What `LexiconCharacters` looks up, whatever the text.
+CHARACTER_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
+WORD_MARKS = ("<oov>",)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """The output layer that both directions share; row v belongs to word v of the vocabulary."""
+
+    weight: Tensor  # (V, P)
+    bias: Tensor  # (V,)
+
+
+@dataclass(frozen=True)
+class ModelContents:
+    """A model as values.
+
+    Attributes:
+        config: its sizes and variants.
+        tensors: its parameters, by the names that `BiLm` gives them.
+        origin: which program's files it came from, for people to read.
+        lexicon: the characters and words that a model of that scheme knows.
+        vocabulary: the words of the softmax.
+        softmax: the output layer, where it was published.
+        remainders: what float32 cannot hold of a tensor after a change of convention, so that
+            the change can be undone bit for bit (see ADR 2). Small, and never needed to compute.
+    """
+
+    config: ModelConfig
+    tensors: Mapping[str, Tensor]
+    origin: str
+    lexicon: Lexicon | None = None
+    vocabulary: Vocabulary | None = None
+    softmax: Softmax | None = None
+    remainders: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers were learned: the zeros of "no token here" are not counted."""
+        encoder = self.config.encoder
+        zeros = encoder.character_dim if encoder.scheme == "bytes" else 0
+        return sum(tensor.numel() for tensor in self.tensors.values()) - zeros
+
+    def check(self, where: str) -> None:
+        """Raise `FormatError`, naming `where` all this was read, unless the parts fit together."""
+        expected = _build_hollow(self.config).state_dict()
+        _check_tensors(self.tensors, expected, where)
+        of_remainders = {name: t for name, t in expected.items() if name in self.remainders}
+        _check_tensors(self.remainders, of_remainders, f"{where}: remainders")
+        _check_lexicon(self.lexicon or Lexicon((), ()), self.config.encoder, where)
+        if self.softmax is not None:
+            n_words = self.softmax.bias.numel() if self.vocabulary is None else len(self.vocabulary)
+            _check_softmax(self.softmax, n_words, self.config.lstm.projection_dim, where)
+
+    def build_bilm(self) -> BiLm:
+        """The network with these weights, without a copy of them where they are float32."""
+        bilm = _build_hollow(self.config)
+        weights = {name: tensor.float() for name, tensor in self.tensors.items()}
+        bilm.load_state_dict(weights, assign=True)
+        return bilm.eval()
+
+    def build_scheme(self) -> CharacterScheme:
+        """What turns tokens into this model's ids."""
+        length = self.config.encoder.max_characters
+        if self.lexicon is None:
+            return ByteCharacters(length)
+        return LexiconCharacters(self.lexicon, length)
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves out what fills new parameters: on "meta" it does nothing but import a compiler."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def _build_hollow(config: ModelConfig) -> BiLm:
+    """The network with names and shapes, but no numbers."""
+    with torch.device("meta"), _Unfilled():
+        return BiLm(config)
+
+
+def _check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
+    """Each expected tensor is there, in its shape, and nothing else is."""
+    for name, tensor in expected.items():
+        if name not in found:
+            raise FormatError(f"{where}: tensor {name} {list(tensor.shape)} is missing.")
+        if found[name].shape != tensor.shape:
+            raise FormatError(
+                f"{where}: tensor {name} has shape {list(found[name].shape)}, but the "
+                f"configuration says {list(tensor.shape)}. They are not of the same model."
+            )
+        if not found[name].is_floating_point():
+            raise FormatError(
+                f"{where}: tensor {name} holds {found[name].dtype}, not floating-point numbers."
+            )
+    extra = sorted(set(found) - set(expected))
+    if extra:
+        raise FormatError(f"{where}: tensors that the configuration does not know: {extra[:5]}.")
+
+
+def _check_lexicon(lexicon: Lexicon, encoder: EncoderConfig, where: str) -> None:
+    n_characters = encoder.n_characters if encoder.scheme == "lexicon" else 0
+    for what, found, n, marks in (
+        ("characters", lexicon.characters, n_characters, CHARACTER_MARKS),
+        ("words", lexicon.words, encoder.n_words, WORD_MARKS),
+    ):
+        if len(found) != n:
+            raise FormatError(
+                f"{where}: a lexicon of {len(found):,} {what}, but the configuration says {n:,}."
+            )
+        missing = sorted(set(marks) - set(found))
+        if found and missing:
+            raise FormatError(f"{where}: the lexicon's {what} lack the marks {missing}.")
+
+
+def _check_softmax(softmax: Softmax, n_words: int, dim: int, where: str) -> None:
+    found = [list(softmax.weight.shape), list(softmax.bias.shape)]
+    if found != [[n_words, dim], [n_words]]:
+        raise FormatError(
+            f"{where}: the softmax has shapes {found}, but {n_words:,} words and vectors of {dim} "
+            f"need {[[n_words, dim], [n_words]]}. Leave away what is not of this model."
+        )

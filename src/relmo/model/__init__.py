@@ -1,0 +1,1 @@
+"""The network: start with `bilm.py`. No file is opened here."""

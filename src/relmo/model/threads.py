@@ -1,0 +1,57 @@
+"""Two directions at once.
+
+They are independent, and two threads with half of the cores each beat one after the other with all
+of them: no thread waits for another inside a matrix product.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def run_both(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
+    """Results of both calls, made at once where there are two cores and nothing to learn."""
+    n_threads = torch.get_num_threads()
+    if n_threads < 2 or torch.is_grad_enabled():
+        return first(), second()
+    inference = torch.is_inference_mode_enabled()
+
+    def second_elsewhere() -> T:
+        torch.set_num_threads(n_threads // 2)  # PyTorch keeps this, and the modes, by thread
+        with torch.no_grad(), torch.inference_mode(inference):
+            return second()
+
+    pending = _executor().submit(second_elsewhere)
+    try:
+        torch.set_num_threads(n_threads - n_threads // 2)
+        result = first()
+    finally:
+        wait([pending])  # in any case: it writes into the caller's tensors
+        torch.set_num_threads(n_threads)
+    return result, pending.result()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(thread_name_prefix="relmo-direction")
+    return _pool
+
+
+def _forget() -> None:
+    """A forked process has none of its parent's threads."""
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

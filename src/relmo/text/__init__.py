@@ -1,0 +1,1 @@
+"""Text to numbers: tokens, vocabularies, character ids and batches. No `torch.nn` here."""

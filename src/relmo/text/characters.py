@@ -1,0 +1,122 @@
+"""Tokens to the numbers that a token encoder reads.
+
+Two schemes exist. `ByteCharacters` is the published one: a token is its UTF-8 bytes. A
+model with `LexiconCharacters` knows Unicode characters, perhaps words too, by place in a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Byte b has id b + 1, because 0 means "no token here"; the marks follow the 256 bytes.
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = 257, 258, 259, 260, 261
+
+
+class TokenIds(NamedTuple):
+    """What the token encoder reads, a row a token."""
+
+    characters: Tensor | None  # (N, C)
+    words: Tensor | None  # (N,)
+
+    def select(self, rows: Tensor) -> TokenIds:
+        """The same for some of the tokens."""
+        return TokenIds(*(None if ids is None else ids[rows] for ids in self))
+
+    def to(self, device: torch.device) -> TokenIds:
+        """The same on another device."""
+        return TokenIds(*(None if ids is None else ids.to(device) for ids in self))
+
+
+class CharacterScheme(Protocol):
+    """Turns tokens into ids; `begin` and `end` are the tokens that bound a sentence."""
+
+    begin: str
+    end: str
+
+    def encode(self, tokens: Sequence[str]) -> TokenIds:
+        """One row of ids a token."""
+        ...
+
+
+class ByteCharacters:
+    """The published scheme: BOW, the token's bytes cut to C - 2, EOW, then padding.
+
+    The cut may split a UTF-8 character: so the published models were trained. A token that is
+    literally `<S>` or `</S>` is the boundary itself.
+    """
+
+    begin = "<S>"
+    end = "</S>"
+    _boundaries = MappingProxyType({begin: BEGIN_SENTENCE, end: END_SENTENCE})
+
+    def __init__(self, max_characters: int = 50) -> None:
+        self.max_characters = max_characters
+
+    def encode(self, tokens: Sequence[str]) -> TokenIds:
+        """Ids of shape (N, C); words are not looked at."""
+        ids = np.full((len(tokens), self.max_characters), PADDING, dtype=np.int64)
+        for row, token in zip(ids, tokens, strict=True):
+            boundary = self._boundaries.get(token)
+            if boundary is None:
+                # "ignore" drops lone surrogates, which UTF-8 cannot hold, as the older programs do.
+                word = token.encode("utf-8", "ignore")[: self.max_characters - 2]
+                row[1 : len(word) + 1] = np.frombuffer(word, dtype=np.uint8)
+                row[1 : len(word) + 1] += 1
+            else:
+                word = b"?"  # a boundary is a word of one character
+                row[1] = boundary
+            row[0] = BEGIN_WORD
+            row[len(word) + 1] = END_WORD
+        return TokenIds(torch.from_numpy(ids), None)
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Characters and words that a model knows; an entry's id is its place. Either may be empty."""
+
+    characters: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+class LexiconCharacters:
+    """Unicode characters (`<bow> c… <eow> <pad>…`) and words, each by its place in a lexicon.
+
+    A token is cut to C - 2 characters before it is looked up, as a word too.
+    """
+
+    begin = "<bos>"
+    end = "<eos>"
+    unknown = "<oov>"
+
+    def __init__(self, lexicon: Lexicon, max_characters: int = 50) -> None:
+        self.lexicon = lexicon
+        self.max_characters = max_characters
+        self._characters = {c: i for i, c in enumerate(lexicon.characters)}
+        self._words = {w: i for i, w in enumerate(lexicon.words)}
+
+    def encode(self, tokens: Sequence[str]) -> TokenIds:
+        """Ids of characters (N, C) and of words (N,), each None where the lexicon has none."""
+        boundaries = (self.begin, self.end)
+        tokens = [t if t in boundaries else t[: self.max_characters - 2] for t in tokens]
+        words = None
+        if self._words:
+            unknown = self._words[self.unknown]
+            words = torch.tensor([self._words.get(t, unknown) for t in tokens], dtype=torch.long)
+        return TokenIds(self._encode_characters(tokens) if self._characters else None, words)
+
+    def _encode_characters(self, tokens: Sequence[str]) -> Tensor:
+        known, unknown = self._characters, self._characters[self.unknown]
+        ids = np.full((len(tokens), self.max_characters), known["<pad>"], dtype=np.int64)
+        for row, token in zip(ids, tokens, strict=True):
+            letters = [token] if token in (self.begin, self.end) else token
+            row[0] = known["<bow>"]
+            row[1 : len(letters) + 1] = [known.get(c, unknown) for c in letters]
+            row[len(letters) + 1] = known["<eow>"]
+        return torch.from_numpy(ids)

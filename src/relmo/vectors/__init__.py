@@ -1,0 +1,1 @@
+"""Text to vectors, and vectors to files."""

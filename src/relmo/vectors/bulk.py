@@ -1,0 +1,156 @@
+"""Embedding text of any length: reading, arithmetic and writing go on side by side.
+
+Everything that waits does so in queues of bounded length, and order is kept.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from itertools import islice
+from queue import Empty, Queue
+from typing import ParamSpec, TypeVar, cast
+
+import torch
+import torch.multiprocessing
+
+from relmo.errors import DataError
+from relmo.formats import ModelContents
+from relmo.text.batch import cut_into_pools
+from relmo.vectors.choice import Array, Layers
+from relmo.vectors.embedder import Embedder
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Line = tuple[str, list[str]]  # a line and its tokens
+
+QUEUED_POOLS = 2  # read and ready to be embedded
+
+
+def embed_lines(
+    embedder: Embedder, lines: Iterable[str], *, layers: Layers = "average", workers: int = 1
+) -> Iterator[tuple[str, list[str], Array]]:
+    """Each line, its tokens and their vectors, in order.
+
+    Args:
+        embedder: the model.
+        lines: a sentence each, of any number; read ahead in another thread.
+        layers: as for `Embedder.embed`.
+        workers: processes to share the work, with the weights in memory once; 1 is this process.
+    """
+    tokenised = ((line, [t.text for t in embedder.tokenize(line)]) for line in lines)
+    most = embedder.pool_tokens(layers)
+    pools = read_ahead(cut_into_pools(tokenised, lambda line: len(line[1]), most), QUEUED_POOLS)
+    results: Iterator[tuple[list[Line], list[Array]]]
+    if workers == 1:
+        results = ((pool, embedder.embed(_tokens(pool), layers=layers)) for pool in pools)
+    else:
+        results = _embed_in_processes(embedder, pools, layers, workers)
+    for pool, vectors in results:
+        for (line, tokens), array in zip(pool, vectors, strict=True):
+            yield line, tokens, array
+
+
+def _tokens(pool: list[Line]) -> list[list[str]]:
+    return [tokens for _, tokens in pool]
+
+
+def read_ahead(items: Iterable[T], n: int) -> Iterator[T]:
+    """The same items, made in another thread that is at most n ahead."""
+    queue: Queue[tuple[T | None, BaseException | None]] = Queue(n)
+    gone = threading.Event()
+
+    def produce() -> None:
+        try:
+            for item in items:
+                queue.put((item, None))
+                if gone.is_set():
+                    return
+            queue.put((None, StopIteration()))
+        except BaseException as error:  # raised again where the items are used
+            queue.put((None, error))
+
+    # A daemon: somebody who presses Ctrl-C shall not wait for standard input to say something.
+    threading.Thread(target=produce, name="relmo-reader", daemon=True).start()
+    try:
+        while True:
+            item, error = queue.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield cast(T, item)
+    finally:
+        gone.set()
+        with suppress(Empty):
+            while True:  # makes room for the item that the thread may be about to put
+                queue.get_nowait()
+
+
+@contextmanager
+def written_behind(write: Callable[P, None], n: int) -> Iterator[Callable[P, None]]:
+    """Give a function that calls `write` in another thread, at most n calls behind.
+
+    What `write` raises is raised by a later call, or when the block ends.
+    """
+    waiting: deque[Future[None]] = deque()
+    writer = ThreadPoolExecutor(1, thread_name_prefix="relmo-writer")
+
+    def put(*arguments: P.args, **named: P.kwargs) -> None:
+        waiting.append(writer.submit(write, *arguments, **named))
+        while len(waiting) > n:
+            waiting.popleft().result()
+
+    try:
+        yield put
+        for future in waiting:
+            future.result()
+    finally:
+        writer.shutdown(wait=True, cancel_futures=True)
+
+
+def _embed_in_processes(
+    embedder: Embedder, pools: Iterable[list[Line]], layers: Layers, workers: int
+) -> Iterator[tuple[list[Line], list[Array]]]:
+    executor = ProcessPoolExecutor(
+        workers,
+        mp_context=torch.multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(embedder.contents(), max(1, torch.get_num_threads() // workers)),
+    )
+    waiting: deque[tuple[list[Line], Future[list[Array]]]] = deque()
+    stream = iter(pools)
+    try:
+        for pool in islice(stream, workers + QUEUED_POOLS):
+            waiting.append((pool, executor.submit(_work, _tokens(pool), layers)))
+        while waiting:
+            pool, future = waiting.popleft()
+            vectors = future.result()
+            for following in islice(stream, 1):
+                waiting.append((following, executor.submit(_work, _tokens(following), layers)))
+            yield pool, vectors
+    except BrokenProcessPool as error:
+        raise DataError(
+            f"A worker process has died ({error}). If memory ran out, use fewer --workers."
+        ) from None
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+_worker: Embedder  # in a worker process: its model
+
+
+def _start_worker(contents: ModelContents, n_threads: int) -> None:
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    torch.set_num_threads(n_threads)
+    _worker = Embedder(contents)
+
+
+def _work(sentences: list[list[str]], layers: Layers) -> list[Array]:
+    return _worker.embed(sentences, layers=layers)

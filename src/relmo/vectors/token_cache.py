@@ -1,0 +1,76 @@
+"""Text repeats itself: remember the token encoder's vectors of the tokens seen last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+
+class TokenCache:
+    """The last `capacity` tokens' vectors, by token; thread-safe.
+
+    A vector belongs to the weights that made it: when `weights_identity` differs from the last
+    call's, everything is forgotten.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._slots: dict[str, int] = {}  # in order of use, the latest last
+        self._vectors = torch.empty(0)
+        self._identity: Hashable = None
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def vectors(
+        self,
+        tokens: Sequence[str],
+        encode: Callable[[list[str]], Tensor],
+        weights_identity: Hashable,
+    ) -> Tensor:
+        """The vectors (U, P) of distinct tokens; `encode` makes those that are not remembered."""
+        with self._lock:
+            if weights_identity != self._identity:
+                self._slots.clear()
+                self._identity = weights_identity
+            slots = [self._slots.get(token, -1) for token in tokens]
+            known = [row for row, slot in enumerate(slots) if slot >= 0]
+            old = self._vectors[[slots[row] for row in known]]  # a copy: slots may be reused
+            for row in known:
+                self._slots[tokens[row]] = self._slots.pop(tokens[row])
+        missing = [row for row, slot in enumerate(slots) if slot < 0]
+        if not missing:
+            return old
+        new = encode([tokens[row] for row in missing])  # (missing, P)
+        with self._lock:
+            if weights_identity == self._identity:
+                self._remember([tokens[row] for row in missing], new)
+        result = new.new_empty(len(tokens), new.shape[1])
+        result[missing] = new
+        if known:
+            result[known] = old
+        return result
+
+    def _remember(self, tokens: Sequence[str], vectors: Tensor) -> None:
+        # Another thread may have met and remembered some of them in the meantime.
+        rows = [r for r, token in enumerate(tokens) if token not in self._slots][: self.capacity]
+        slots = []
+        for row in rows:
+            full = len(self._slots) >= self.capacity
+            slot = self._slots.pop(next(iter(self._slots))) if full else len(self._slots)
+            self._slots[tokens[row]] = slot
+            slots.append(slot)
+        self._grow(max(slots, default=-1) + 1, vectors)
+        self._vectors[slots] = vectors[rows]
+
+    def _grow(self, n: int, like: Tensor) -> None:
+        """Make room for n vectors, at least doubling what there is."""
+        if n > len(self._vectors):
+            size = min(self.capacity, max(1024, 2 * n))
+            grown = like.new_empty(size, like.shape[1])
+            grown[: len(self._vectors)] = self._vectors.reshape(-1, like.shape[1])
+            self._vectors = grown

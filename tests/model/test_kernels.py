@@ -1,0 +1,110 @@
+"""The C kernel gives PyTorch's numbers, and everything works without it."""
+
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import close
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relmo.model import kernels
+from relmo.model.lstm import ProjectedLstm
+
+needs_kernel = pytest.mark.skipif(kernels.cell is None, reason=kernels.description)
+
+
+def torch_cell(x, s, c, bound):
+    i, f, g, o = (x + s).double().chunk(4, dim=1)
+    c = (f.sigmoid() * c.double() + i.sigmoid() * g.tanh()).clamp(-bound, bound)
+    return o.sigmoid() * c.tanh(), c
+
+
+def run_cell(x, s, c, bound):
+    c, m = c.clone(), torch.empty_like(c)
+    kernels.cell(*(t.data_ptr() for t in (x, s, c, m)), *c.shape, bound)
+    return m, c
+
+
+@needs_kernel
+@settings(deadline=None)
+@given(
+    st.integers(0, 9),
+    st.integers(1, 70),
+    st.floats(0.01, 60),
+    st.sampled_from([0.5, 3.0, math.inf]),
+    st.integers(0, 2**32),
+)
+def test_cell_is_exact_to_a_few_units_in_the_last_place(n, dim, scale, bound, seed):
+    torch.manual_seed(seed)
+    x, s = (scale * torch.randn(n, 4 * dim) for _ in range(2))
+    c = torch.randn(n, dim)
+    for found, expected in zip(run_cell(x, s, c, bound), torch_cell(x, s, c, bound), strict=True):
+        torch.testing.assert_close(found.double(), expected, rtol=5e-7, atol=3e-7)
+
+
+@needs_kernel
+def test_extremes():
+    values = torch.tensor([0.0, -0.0, 1e-30, 1e30, -1e30, 88.0, -88.0, 104.0, -104.0, math.inf])
+    x = values.repeat(4)[None]
+    m, c = run_cell(x, torch.zeros_like(x), torch.zeros(1, 10), 3.0)
+    expected_m, expected_c = torch_cell(x, torch.zeros_like(x), torch.zeros(1, 10), 3.0)
+    torch.testing.assert_close(m.double(), expected_m, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(c.double(), expected_c, rtol=1e-6, atol=1e-7)
+
+
+@needs_kernel
+def test_not_a_number_comes_through():
+    x = torch.tensor([[math.nan, 1.0, 1.0, 1.0]])
+    m, c = run_cell(x, torch.zeros_like(x), torch.zeros(1, 1), 3.0)
+    assert m.isnan().all()
+    assert c.isnan().all()
+
+
+@needs_kernel
+@pytest.mark.parametrize("projection", [True, False])
+@pytest.mark.parametrize("clips", [(None, None), (0.4, 0.2)])
+def test_layer_with_and_without_the_kernel(projection, clips):
+    torch.manual_seed(3)
+    layer = ProjectedLstm(5, 24 if projection else 8, 8, *clips, projection=projection)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(0, 0.5)
+    sizes = [4, 4, 2, 1, 1]
+    h, c = torch.randn(4, 8), torch.randn(4, 24 if projection else 8)
+    x = torch.randn(sum(sizes), 5)
+    before = [t.clone() for t in (x, h, c)]
+    with_grad = layer(x, sizes, h, c)  # takes the plain path
+    assert with_grad[0].grad_fn is not None
+    with torch.inference_mode():
+        fused = layer(x, sizes, h, c)
+    for found, expected in zip(fused, with_grad, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    for now, then in zip((x, h, c), before, strict=True):
+        assert torch.equal(now, then)
+
+
+def test_the_switch_turns_it_off_and_changes_no_number(tiny, tiny_contents, tmp_path):
+    tiny.save(tmp_path / "model")
+    code = (
+        "import sys, numpy, relmo\n"
+        "from relmo.model import kernels\n"
+        "assert kernels.cell is None\n"
+        "print(kernels.description)\n"
+        "model = relmo.load(sys.argv[1])\n"
+        "numpy.save(sys.argv[2], model.embed('a few words in a row', layers='all'))\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "model", tmp_path / "vectors.npy"],
+        env=os.environ | {"RELMO_KERNEL": "off"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "RELMO_KERNEL=off" in found.stdout
+    expected = tiny.embed("a few words in a row", layers="all")
+    assert close(np.load(tmp_path / "vectors.npy"), expected)
