@@ -138,7 +138,7 @@ def test_names_say_what_is_inside():
 
 
 def test_model_opens_no_file():
-    modules = {"pathlib", "os", "io", "shutil", "tempfile", "json", "pickle", "h5py", "safetensors"}
+    modules = {"pathlib", "io", "shutil", "tempfile", "json", "pickle", "h5py", "safetensors"}
     calls = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "load_file", "save"}
     for name, tree in trees_of("model").items():
         assert not modules & {module.split(".")[0] for module in imported_modules(tree)}, name

@@ -251,6 +251,21 @@ def test_datasets_of_other_kinds(model, dtype):
     assert_refused(model, "weights.hdf5", "char_embed")
 
 
+def odd_float():
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_ebias(1 << 20)  # exponents beyond those of any float
+    return kind
+
+
+@pytest.mark.parametrize("kind", [odd_float(), h5py.h5t.UNIX_D32LE], ids=["odd-float", "time"])
+def test_kinds_of_numbers_that_numpy_does_not_know(model, kind):
+    space = h5py.h5s.create_simple((261, 2))
+    replace_dataset(
+        model, "char_embed", lambda file: h5py.h5d.create(file.id, b"char_embed", kind, space)
+    )
+    assert_refused(model, "weights.hdf5", "char_embed", "damaged")
+
+
 @pytest.mark.parametrize("name", ["char_embed", f"{LSTM}/B"])
 def test_things_that_are_no_datasets_or_hold_nothing(model, name):
     replace_dataset(model, name, lambda file: file.create_group(name))
@@ -662,6 +677,13 @@ def test_archives_cut_or_with_wrong_bytes(model, tmp_path, compression):
             data[rng.randrange(first, len(data))] = rng.randrange(256)
         path.write_bytes(data)
         outcome(path)
+
+
+def test_names_that_are_not_what_they_say_they_are(model, tmp_path):
+    path = pack(tmp_path, model, [("日本.txt", b"x")])  # marked as UTF-8
+    name = "日本.txt".encode()
+    path.write_bytes(path.read_bytes().replace(name, b"\xff" * len(name)))
+    assert_refused(path, "not a readable zip archive")
 
 
 def test_unknown_compression(model, tmp_path):

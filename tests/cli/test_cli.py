@@ -71,7 +71,7 @@ def test_the_old_layout_on_the_allennlp_fixture(run, elmo_fixtures, tmp_path):
         assert close(file["0"][()], expected)
 
 
-@pytest.mark.parametrize("flags", [(), ("--workers", "2"), ("--threads", "1")])
+@pytest.mark.parametrize("flags", [(), ("--workers", "2"), ("--threads", "1"), ("--threads", "2")])
 def test_embed_keeps_every_line_in_its_place(run, model, text, tmp_path, flags):
     assert run("embed", text, "-m", model, "-o", "out.npz", "--layers", "top", *flags)[0] == 0
     sentences = [line.split() for line in text.read_text(encoding="utf-8").split("\n")[:-1]]
@@ -123,10 +123,18 @@ def test_info(run, model):
     code, out, _ = run("info", model, "--json")
     facts = json.loads(out)
     assert code == 0
-    assert (facts["layers"], facts["output_dim"], facts["characters"]) == (2, 32, 262)
+    assert (facts["layers"], facts["output_dim"], facts["n_characters"]) == (2, 32, 262)
     code, out, _ = run("info", model)
     assert code == 0
     assert "parameters" in out
+
+
+def test_info_of_the_machine(run):
+    code, out, _ = run("info", "--system", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["lstm_cell"].startswith(("C kernel", "PyTorch ("))
+    assert facts["int8"].startswith(("oneDNN", "none"))
 
 
 def test_models(run):
@@ -175,6 +183,12 @@ MISTAKES = {
     ),
     "convert to what": (("convert", "model", "out", "--to", "onnx"), "relmo, bilm-tf"),
     "convert onto something": (("convert", "model", "model"), "not empty"),
+    "info of what": (("info",), "--system"),
+    "info of both": (("info", "model", "--system"), "--system"),
+    "unknown precision": (
+        ("embed", "text.txt", "-m", "model", "-o", "o.npz", "--precision", "int2"),
+        "int8 on a CPU",
+    ),
     "info of nothing": (("info", "nothing"), "'nothing'"),
     "no model given": (("embed", "text.txt", "-o", "o.npz"), "--model"),
 }

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from relmo.model import kernels
 from relmo.model.lstm import ProjectedLstm
 
-needs_kernel = pytest.mark.skipif(kernels.cell is None, reason=kernels.description)
+needs_kernel = pytest.mark.skipif(kernels.loops is None, reason=kernels.description)
 
 
-def torch_cell(x, s, c, bound):
-    i, f, g, o = (x + s).double().chunk(4, dim=1)
+def torch_cell(x, s, b, c, bound):
+    i, f, g, o = (x.double() + s.double() + b.double()).chunk(4, dim=1)
     c = (f.sigmoid() * c.double() + i.sigmoid() * g.tanh()).clamp(-bound, bound)
     return o.sigmoid() * c.tanh(), c
 
 
-def run_cell(x, s, c, bound):
+def run_cell(x, s, b, c, bound):
     c, m = c.clone(), torch.empty_like(c)
-    kernels.cell(*(t.data_ptr() for t in (x, s, c, m)), *c.shape, bound)
+    kernels.loops.cell(*(t.data_ptr() for t in (x, s, b, c, m)), *c.shape, bound)
     return m, c
 
 
@@ -42,8 +42,9 @@ def run_cell(x, s, c, bound):
 def test_cell_is_exact_to_a_few_units_in_the_last_place(n, dim, scale, bound, seed):
     torch.manual_seed(seed)
     x, s = (scale * torch.randn(n, 4 * dim) for _ in range(2))
-    c = torch.randn(n, dim)
-    for found, expected in zip(run_cell(x, s, c, bound), torch_cell(x, s, c, bound), strict=True):
+    b, c = torch.randn(4 * dim), torch.randn(n, dim)
+    everything = (x, s, b, c, bound)
+    for found, expected in zip(run_cell(*everything), torch_cell(*everything), strict=True):
         torch.testing.assert_close(found.double(), expected, rtol=5e-7, atol=3e-7)
 
 
@@ -51,8 +52,9 @@ def test_cell_is_exact_to_a_few_units_in_the_last_place(n, dim, scale, bound, se
 def test_extremes():
     values = torch.tensor([0.0, -0.0, 1e-30, 1e30, -1e30, 88.0, -88.0, 104.0, -104.0, math.inf])
     x = values.repeat(4)[None]
-    m, c = run_cell(x, torch.zeros_like(x), torch.zeros(1, 10), 3.0)
-    expected_m, expected_c = torch_cell(x, torch.zeros_like(x), torch.zeros(1, 10), 3.0)
+    zeros = (torch.zeros_like(x), torch.zeros(40), torch.zeros(1, 10))
+    m, c = run_cell(x, *zeros, 3.0)
+    expected_m, expected_c = torch_cell(x, *zeros, 3.0)
     torch.testing.assert_close(m.double(), expected_m, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(c.double(), expected_c, rtol=1e-6, atol=1e-7)
 
@@ -60,7 +62,7 @@ def test_extremes():
 @needs_kernel
 def test_not_a_number_comes_through():
     x = torch.tensor([[math.nan, 1.0, 1.0, 1.0]])
-    m, c = run_cell(x, torch.zeros_like(x), torch.zeros(1, 1), 3.0)
+    m, c = run_cell(x, torch.zeros_like(x), torch.zeros(4), torch.zeros(1, 1), 3.0)
     assert m.isnan().all()
     assert c.isnan().all()
 
@@ -74,8 +76,8 @@ def test_layer_with_and_without_the_kernel(projection, clips):
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(0, 0.5)
-    sizes = [4, 4, 2, 1, 1]
-    h, c = torch.randn(4, 8), torch.randn(4, 24 if projection else 8)
+    sizes = [9, 6, 5, 4, 4, 2, 1, 1]  # many sentences, then few: two ways through the kernel
+    h, c = torch.randn(9, 8), torch.randn(9, 24 if projection else 8)
     x = torch.randn(sum(sizes), 5)
     before = [t.clone() for t in (x, h, c)]
     with_grad = layer(x, sizes, h, c)  # takes the plain path
@@ -93,7 +95,7 @@ def test_the_switch_turns_it_off_and_changes_no_number(tiny, tiny_contents, tmp_
     code = (
         "import sys, numpy, relmo\n"
         "from relmo.model import kernels\n"
-        "assert kernels.cell is None\n"
+        "assert kernels.loops is None\n"
         "print(kernels.description)\n"
         "model = relmo.load(sys.argv[1])\n"
         "numpy.save(sys.argv[2], model.embed('a few words in a row', layers='all'))\n"
@@ -108,3 +110,26 @@ def test_the_switch_turns_it_off_and_changes_no_number(tiny, tiny_contents, tmp_
     assert "RELMO_KERNEL=off" in found.stdout
     expected = tiny.embed("a few words in a row", layers="all")
     assert close(np.load(tmp_path / "vectors.npy"), expected)
+
+
+@needs_kernel
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_few_sentences_of_any_size(dim, out, sizes, projection, seed):
+    """Sizes that fill no vector register, and those that do, against PyTorch alone."""
+    torch.manual_seed(seed)
+    sizes = sorted(sizes, reverse=True)
+    out = out if projection else dim
+    layer = ProjectedLstm(3, dim, out, 2.0, 0.7, projection=projection)
+    h, c, x = torch.randn(sizes[0], out), torch.randn(sizes[0], dim), torch.randn(sum(sizes), 3)
+    with torch.inference_mode():
+        fused = layer._read_fused(x, sizes, h, c, None)
+        plain = layer._read_plainly(x, sizes, h, c, None)
+    for found, expected in zip(fused, plain, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -206,7 +206,7 @@ def test_save_and_load(tiny, tmp_path):
 
 
 def test_arguments_of_load(tmp_path):
-    with pytest.raises(ConfigError, match="precision 'int4'"):
+    with pytest.raises(ConfigError, match="precision is 'int4'"):
         relmo.load(tmp_path, precision="int4")
     with pytest.raises(ConfigError, match="Give either"):
         relmo.load()

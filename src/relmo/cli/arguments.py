@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path as _Path
 from typing import Annotated
 
 import typer
 
-ModelOption = Annotated[
+Model = Annotated[
     str,
     typer.Option(
         "-m",
@@ -16,15 +16,34 @@ ModelOption = Annotated[
         help="A model directory or zip of any known format, HDF5 weights, or a published name.",
     ),
 ]
-OptionsOption = Annotated[
-    Path | None,
+Options = Annotated[
+    _Path | None,
     typer.Option("--options", help="The options.json of HDF5 weights, where they need naming."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
-ThreadsOption = Annotated[
+VectorOutput = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Ends in .hdf5, .h5, .safetensors, .npz, .parquet or .jsonl; - is stdout (jsonl).",
+    ),
+]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(help="whitespace, words, characters or chinese; the model's own by default."),
+]
+Precision = Annotated[
+    str, typer.Option(help="float32, or int8: quicker on large models, accurate to about 1 %.")
+]
+Encoding = Annotated[str, typer.Option(help="Of the text.")]
+Errors = Annotated[
+    str, typer.Option(help="strict stops at bytes that do not decode; replace marks them.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Cores to use; all of them by default.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Where random numbers start.")]
+Seed = Annotated[int, typer.Option("--seed", help="Where random numbers start.")]
 
 
 def use_threads(threads: int | None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from relmo.cli.arguments import OptionsOption
+from relmo.cli import arguments as arg
 
 
 def convert(
@@ -16,7 +16,7 @@ def convert(
     ],
     target: Annotated[Path, typer.Argument(metavar="DST", help="The directory to write.")],
     to: Annotated[str, typer.Option(help="relmo or bilm-tf.")] = "relmo",
-    options: OptionsOption = None,
+    options: arg.Options = None,
 ) -> None:
     """Write a model in another format; HDF5 → relmo → HDF5 is the same bit for bit.
 

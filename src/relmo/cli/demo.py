@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from relmo.cli.arguments import SeedOption
+from relmo.cli import arguments as arg
 
 SENTENCES = (
     "The bank raised its interest rates .",
@@ -13,7 +13,7 @@ SENTENCES = (
 )
 
 
-def demo(seed: SeedOption = 13) -> None:
+def demo(seed: arg.Seed = 13) -> None:
     """Build a tiny model, embed a few sentences with it and look at one word in two contexts.
 
     [bold]Examples[/bold]

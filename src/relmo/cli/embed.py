@@ -7,34 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
-from relmo.cli.arguments import ModelOption, OptionsOption, ThreadsOption, use_threads
+from relmo.cli import arguments as arg
 
 
 def embed(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence a line; - is stdin.")],
-    model: ModelOption,
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Ends in .hdf5, .h5, .safetensors, .npz, .parquet or .jsonl; - is stdout (jsonl).",
-        ),
-    ],
+    model: arg.Model,
+    output: arg.VectorOutput,
     layers: Annotated[
         str, typer.Option(help="all, top, average, a number from 0, or several: 0,2.")
     ] = "average",
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="whitespace, words, characters or chinese; the model's own by default."),
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
-    encoding: Annotated[str, typer.Option(help="Of the text.")] = "utf-8",
-    errors: Annotated[
-        str, typer.Option(help="strict stops at bytes that do not decode; replace marks them.")
-    ] = "strict",
-    options: OptionsOption = None,
-    threads: ThreadsOption = None,
+    tokenizer: arg.Tokenizer = None,
+    dtype: Annotated[str, typer.Option(help="Of the file: float32 or float16.")] = "float32",
+    precision: arg.Precision = "float32",
+    encoding: arg.Encoding = "utf-8",
+    errors: arg.Errors = "strict",
+    options: arg.Options = None,
+    threads: arg.Threads = None,
     workers: Annotated[
         int, typer.Option(min=1, help="Processes that share the work; 1 is this one alone.")
     ] = 1,
@@ -61,9 +50,9 @@ def embed(
     from relmo.vectors.bulk import embed_lines, written_behind
     from relmo.vectors.embedder import load
 
-    use_threads(threads)
+    arg.use_threads(threads)
     lines = read_lines(text, encoding=encoding, errors=errors)
-    embedder = load(model, options=options, tokenizer=tokenizer)
+    embedder = load(model, options=options, precision=precision, tokenizer=tokenizer)
     results = embed_lines(embedder, lines, layers=parse_layers(layers), workers=workers)
     size = Path(text).stat().st_size if Path(text).is_file() else 0
     done = 0

@@ -3,62 +3,77 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from relmo.cli.arguments import JsonOption, OptionsOption
+from relmo import __version__
+from relmo.cli import arguments as arg
+from relmo.errors import ConfigError
 
 
 def info(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A directory, zip, HDF5 weights or a name.")
-    ],
-    options: OptionsOption = None,
-    as_json: JsonOption = False,
+        str | None, typer.Argument(metavar="MODEL", help="Directory, zip, HDF5 weights or name.")
+    ] = None,
+    options: arg.Options = None,
+    system: Annotated[
+        bool, typer.Option("--system", help="Tell what relmo computes with on this machine.")
+    ] = False,
+    as_json: arg.Json = False,
 ) -> None:
-    """Tell what a model is: format, sizes, layers, characters, softmax.
+    """Tell what a model is (format, sizes, layers, softmax), or what relmo computes with here.
 
     [bold]Examples[/bold]
 
       relmo info ./my-model
 
       relmo info elmo_weights.hdf5 --options elmo_options.json --json
+
+      relmo info --system
     """
+    if (model is None) != system:
+        raise ConfigError("Name a model, or say --system: relmo info MODEL, relmo info --system.")
+    facts = _system() if model is None else _facts(model, options)
+    lines = [f"{name.replace('_', ' '):<16} {_shown(value)}" for name, value in facts.items()]
+    typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else "\n".join(lines))
+
+
+def _system() -> dict[str, Any]:
+    import torch
+
+    from relmo.model import int8, kernels
+
+    return {
+        "relmo": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "lstm_cell": kernels.description,
+        "int8": int8.describe(),
+    }
+
+
+def _facts(model: str, options: Path | None) -> dict[str, Any]:
     from relmo.formats import read_model
 
     contents = read_model(model, options=options)
-    contents.build_bilm()  # so that weights that do not fit are told, not described
     encoder, lstm = contents.config.encoder, contents.config.lstm
-    facts: dict[str, Any] = {
+    return {
         "origin": contents.origin,
         "parameters": contents.n_parameters,
         "layers": lstm.n_layers,
         "output_dim": contents.config.output_dim,
-        "cell_dim": lstm.cell_dim,
-        "residual": lstm.residual,
-        "cell_clip": lstm.cell_clip,
-        "projection_clip": lstm.projection_clip,
-        "scheme": encoder.scheme,
-        "characters": encoder.n_characters,
-        "max_characters": encoder.max_characters,
-        "filters": [list(f) for f in encoder.filters],
-        "highway_layers": encoder.n_highway,
-        "words": encoder.n_words,
+        **lstm.model_dump(mode="json", exclude={"n_layers"}),
+        **encoder.model_dump(mode="json", exclude={"projection"}),
         "tokenizer": contents.config.tokenizer,
         "vocabulary": None if contents.vocabulary is None else len(contents.vocabulary),
         "softmax": None if contents.softmax is None else len(contents.softmax.bias),
     }
-    if as_json:
-        typer.echo(json.dumps(facts, ensure_ascii=False))
-        return
-    for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):<16} {_shown(value)}")
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
     return f"{value:,}" if isinstance(value, int) else str(value)

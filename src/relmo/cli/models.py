@@ -6,10 +6,10 @@ import json
 
 import typer
 
-from relmo.cli.arguments import JsonOption
+from relmo.cli import arguments as arg
 
 
-def models(as_json: JsonOption = False) -> None:
+def models(as_json: arg.Json = False) -> None:
     """List the published models that can be loaded by name, with sizes and licences.
 
     [bold]Examples[/bold]

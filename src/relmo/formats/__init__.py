@@ -18,11 +18,7 @@ from relmo.formats.sources import Files, Source, find_json, is_there, open_sourc
 
 __all__ = ["READERS", "WRITERS", "ModelContents", "detect", "read_model"]
 
-READERS: Mapping[str, ModuleType] = {
-    "relmo": native,
-    "bilm-tf": bilm_tf,
-    "many-langs": many_langs,
-}
+READERS: Mapping[str, ModuleType] = {"relmo": native, "bilm-tf": bilm_tf, "many-langs": many_langs}
 WRITERS: Mapping[str, Callable[[ModelContents, Path], None]] = {
     "relmo": native.write,
     "bilm-tf": bilm_tf.write,
@@ -82,12 +78,12 @@ def _open(path: Path, options: Path | None) -> Source:
         beside = find_json(open_source(path.parent), "lstm", "char_cnn")
         if len(beside) != 1:
             raise FormatError(
-                f"{path} needs its options: expected one options file beside it, found "
-                f"{len(beside)}. Name it: relmo.load(options=..., weights=...), or --options."
+                f"{path} needs its options: expected one such file beside it, found {len(beside)}. "
+                "Name it: relmo.load(options=..., weights=...), or --options."
             )
         options = path.parent / next(iter(beside))
     if not is_there(options) or not options.is_file():
         raise FormatError(f"The options file {options} does not exist.")
-    files = Files({str(options): options, str(path): path}, "files named outright")
-    read_json(files, str(options))  # what is wrong with it is told here, not skipped by `detect`
-    return files
+    pair = Files({str(options): options, str(path): path}, "files named outright")
+    read_json(pair, str(options))  # `detect` would skip it without a word
+    return pair

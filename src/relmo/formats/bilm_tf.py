@@ -22,6 +22,7 @@ from relmo.config import N_BYTE_CHARACTERS, ModelConfig, parse_config
 from relmo.errors import FormatError, RelmoWarning
 from relmo.files import directory_written_atomically
 from relmo.formats.contents import ModelContents, Softmax
+from relmo.formats.gates import add_forget_bias, remove_forget_bias, reorder_gates
 from relmo.formats.hdf5 import Hdf5File, hdf5_names
 from relmo.formats.sources import Source, find_json, read_text_bytes, read_text_head
 from relmo.text.vocabulary import SPECIAL, Vocabulary, parse_vocabulary
@@ -189,11 +190,11 @@ def _read_weights(
     for ours, theirs in _lstm_names(
         config, lone_layer_is_bare="RNN_0/RNN/MultiRNNCell" not in file
     ):
-        kernel = _reorder_gates(get(f"{theirs}/W_0", 2 * output_dim, 4 * lstm.cell_dim)).T
+        kernel = reorder_gates(get(f"{theirs}/W_0", 2 * output_dim, 4 * lstm.cell_dim)).T
         tensors[f"{ours}.input_weight"] = kernel[:, :output_dim]
         tensors[f"{ours}.recurrent_weight"] = kernel[:, output_dim:]
-        bias = _reorder_gates(get(f"{theirs}/B", 4 * lstm.cell_dim))
-        tensors[f"{ours}.bias"], remainders[f"{ours}.bias"] = _add_forget_bias(bias)
+        bias = reorder_gates(get(f"{theirs}/B", 4 * lstm.cell_dim))
+        tensors[f"{ours}.bias"], remainders[f"{ours}.bias"] = add_forget_bias(bias)
         if lstm.projection:
             projection = get(f"{theirs}/W_P_0", lstm.cell_dim, output_dim)
             tensors[f"{ours}.projection_weight"] = projection.T
@@ -218,11 +219,11 @@ def _legacy_arrays(contents: ModelContents) -> Iterator[tuple[str, np.ndarray]]:
         yield "CNN_proj/b_proj", tensors["encoder.projection.bias"]
     for ours, theirs in _lstm_names(config, lone_layer_is_bare=True):
         halves = [tensors[f"{ours}.input_weight"], tensors[f"{ours}.recurrent_weight"]]
-        yield f"{theirs}/W_0", _reorder_gates(np.concatenate(halves, axis=1).T)
+        yield f"{theirs}/W_0", reorder_gates(np.concatenate(halves, axis=1).T)
         bias = tensors[f"{ours}.bias"]
         remainder = contents.remainders.get(f"{ours}.bias")
         rest = np.zeros_like(bias) if remainder is None else remainder.float().numpy()
-        yield f"{theirs}/B", _reorder_gates(_remove_forget_bias(bias, rest))
+        yield f"{theirs}/B", reorder_gates(remove_forget_bias(bias, rest))
         if f"{ours}.projection_weight" in tensors:
             yield f"{theirs}/W_P_0", tensors[f"{ours}.projection_weight"].T
 
@@ -233,38 +234,6 @@ def _lstm_names(config: ModelConfig, lone_layer_is_bare: bool) -> Iterator[tuple
         for layer in range(config.lstm.n_layers):
             cell = BARE if bare else STACKED.format(layer)
             yield f"{stack}.{layer}", f"RNN_{way}/RNN/{cell}"
-
-
-def _reorder_gates(array: np.ndarray) -> np.ndarray:
-    """Blocks i, g, f, o of the last axis to i, f, g, o, or back: the same swap."""
-    i, second, third, o = np.split(array, 4, axis=-1)
-    return np.concatenate([i, third, second, o], axis=-1)
-
-
-def _add_forget_bias(bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add 1 to the forget block; float32 rounds, and the second array is what that left over."""
-    rounded, remainder, forget = bias.copy(), np.zeros_like(bias), _forget_block(bias)
-    exact = bias[forget].astype(np.float64)
-    rounded[forget] = exact + 1.0
-    # In this order float64 loses nothing, be the bias as small as 1e-30.
-    remainder[forget] = exact - (rounded[forget].astype(np.float64) - 1.0)
-    return rounded, remainder
-
-
-def _remove_forget_bias(bias: np.ndarray, remainder: np.ndarray) -> np.ndarray:
-    """Undo it; a bias that was trained further no longer goes with its remainder."""
-    stored, forget = bias.copy(), _forget_block(bias)
-    less = bias[forget].astype(np.float64) - 1.0
-    # 0.0 + -0.0 is 0.0, which would lose a sign.
-    stored[forget] = np.where(less == 0.0, remainder[forget], less + remainder[forget])
-    stale = _add_forget_bias(stored)[0][forget] != bias[forget]
-    stored[forget] = np.where(stale, less, stored[forget])
-    return stored
-
-
-def _forget_block(bias: np.ndarray) -> slice:
-    """The second of four."""
-    return slice(len(bias) // 4, len(bias) // 2)
 
 
 def _as_torch(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ import io
 import json
 import lzma
 import stat
-import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -32,7 +31,6 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
-    struct.error,
     EOFError,
     NotImplementedError,
     OSError,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relmo.config import EncoderConfig, LstmConfig, ModelConfig
+from relmo.model.int8 import Int8Matrix
 from relmo.model.lstm import ProjectedLstm
 from relmo.model.threads import run_both
 from relmo.text.batch import Batch, Packing
@@ -22,7 +23,7 @@ from relmo.text.characters import TokenIds
 # What is alive at once: enough for good matrix products, and bounded whatever comes in.
 MAX_TOKENS = 1024  # in the token encoder
 MAX_POSITIONS = 2048  # in its convolutions
-MAX_WORK_BYTES = 64 << 20  # of gates, for each direction
+MAX_WORK_BYTES = 16 << 20  # of gates, for each direction
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class BiLmState:
 
     def select(self, rows: Tensor) -> BiLmState:
         """The same for some of the sentences, or for all of them in another order."""
-        return BiLmState(self.h[:, :, rows], self.c[:, :, rows])
+        rows = rows.to(self.h.device)
+        return BiLmState(self.h.index_select(2, rows), self.c.index_select(2, rows))
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,20 @@ class Highway(nn.Module):
             nn.init.normal_(linear.weight, std=dim**-0.5)
         nn.init.zeros_(self.transform.bias)
         nn.init.constant_(self.gate.bias, -2.0)  # begin by carrying x through
+        self.int8: Int8Matrix | None = None
+
+    def quantize(self) -> None:
+        """Multiply in int8 from now on, with the weights as they are now."""
+        self.int8 = Int8Matrix(torch.cat([self.transform.weight, self.gate.weight]))
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (U, F) to features (U, F)."""
-        return torch.lerp(x, self.transform(x).relu(), self.gate(x).sigmoid())
+        if self.int8 is not None and not x.requires_grad:
+            biases = torch.cat([self.transform.bias, self.gate.bias])
+            transform, gate = self.int8.apply(x).add_(biases).chunk(2, dim=1)
+        else:
+            transform, gate = self.transform(x), self.gate(x)
+        return torch.lerp(x, transform.relu(), gate.sigmoid())
 
 
 class TokenEncoder(nn.Module):
@@ -216,6 +228,14 @@ class BiLm(nn.Module):
         padded = layers.new_zeros(len(layers), *mask.shape, layers.shape[-1])
         padded[:, mask] = layers  # (L+1, B, T, 2P)
         return BiLmOutput(padded, mask, state)
+
+    def quantize(self) -> BiLm:
+        """Multiply in int8 from now on, for embedding only: the weights are frozen."""
+        self.requires_grad_(False)
+        for module in self.modules():
+            if isinstance(module, Highway | ProjectedLstm):
+                module.quantize()
+        return self
 
     def contextualize(
         self,

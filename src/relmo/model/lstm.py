@@ -10,15 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from relmo.model import kernels
+from relmo.model.int8 import Int8Matrix
 
 
 def _clip(x: Tensor, bound: float | None) -> Tensor:
     return x if bound is None else x.clamp(-bound, bound)
+
+
+class Int8Weights(NamedTuple):
+    """A layer's matrices in int8."""
+
+    input: Int8Matrix
+    recurrent: Int8Matrix
+    projection: Int8Matrix | None
 
 
 class ProjectedLstm(nn.Module):
@@ -46,6 +56,7 @@ class ProjectedLstm(nn.Module):
         self.projection_weight = (
             nn.Parameter(torch.empty(projection_dim, cell_dim)) if projection else None
         )
+        self.int8: Int8Weights | None = None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -69,67 +80,131 @@ class ProjectedLstm(nn.Module):
         Returns:
             The outputs (N, P), and the state in which each of the B sentences ended.
         """
-        from_input = torch.addmm(self.bias, x, self.input_weight.t())  # (N, 4H)
-        learning = torch.is_grad_enabled() and (x.requires_grad or self.bias.requires_grad)
-        plain = learning or kernels.cell is None or x.dtype != torch.float32 or not x.is_cpu
-        read = self._read_plainly if plain else self._read_fused
-        return read(from_input, sizes, h, c)
+        if torch.is_grad_enabled() and (x.requires_grad or self.bias.requires_grad):
+            return self._read_plainly(x, sizes, h, c, None)
+        if kernels.loops is None or x.dtype != torch.float32 or not x.is_cpu:
+            return self._read_plainly(x, sizes, h, c, self.int8)
+        return self._read_fused(x, sizes, h, c, self.int8)
+
+    def quantize(self) -> None:
+        """Multiply in int8 from now on, with the weights as they are now."""
+        projection = self.projection_weight
+        self.int8 = Int8Weights(
+            Int8Matrix(self.input_weight),
+            Int8Matrix(self.recurrent_weight),
+            None if projection is None else Int8Matrix(projection),
+        )
+
+    def _from_input(self, x: Tensor, int8: Int8Weights | None) -> Tensor:
+        """The input's part of all gates of all tokens, (N, 4H)."""
+        return x @ self.input_weight.t() if int8 is None else int8.input.apply(x)
 
     def _read_plainly(
-        self, from_input: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor
+        self, x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor, int8: Int8Weights | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """With PyTorch alone: differentiable, on any device, in any precision."""
         outputs: list[Tensor] = []
         ended_h: list[Tensor] = []  # of the rows that have left, the last to leave first
         ended_c: list[Tensor] = []
-        for gates in from_input.split(list(sizes)):  # (size, 4H)
+        for gates in self._from_input(x, int8).split(list(sizes)):  # (size, 4H)
             size = len(gates)
             if size < len(h):
                 ended_h.insert(0, h[size:])
                 ended_c.insert(0, c[size:])
                 h, c = h[:size], c[:size]
-            gates = torch.addmm(gates, h, self.recurrent_weight.t())
-            i, f, g, o = gates.chunk(4, dim=1)  # (size, H) each
+            weight = self.recurrent_weight
+            from_state = h @ weight.t() if int8 is None else int8.recurrent.apply(h)
+            i, f, g, o = (gates + from_state + self.bias).chunk(4, dim=1)  # (size, H) each
             c = _clip(f.sigmoid() * c + i.sigmoid() * g.tanh(), self.cell_clip)
             h = o.sigmoid() * c.tanh()
-            if self.projection_weight is not None:
+            if int8 is not None and int8.projection is not None:
+                h = int8.projection.apply(h, self.projection_clip)
+            elif self.projection_weight is not None:
                 h = _clip(h @ self.projection_weight.t(), self.projection_clip)  # (size, P)
             outputs.append(h)
-        y = torch.cat(outputs) if outputs else from_input.new_empty(0, h.shape[1])
+        y = torch.cat(outputs) if outputs else x.new_empty(0, h.shape[1])
         return y, torch.cat([h, *ended_h]), torch.cat([c, *ended_c])
 
     def _read_fused(
-        self, from_input: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor
+        self, x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor, int8: Int8Weights | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The same with the C kernel, in place: float32 on a CPU, nothing to differentiate."""
-        assert kernels.cell is not None
-        n_sentences, cell_dim = c.shape
         c, last_h = c.clone(), h.clone()  # the caller's are left alone; ours are written over
-        y = from_input.new_empty(len(from_input), h.shape[1])
-        from_state = from_input.new_empty(n_sentences, 4 * cell_dim)
-        m = y if self.projection_weight is None else from_input.new_empty(n_sentences, cell_dim)
-        cell_clip = math.inf if self.cell_clip is None else self.cell_clip
-        gates = from_input.data_ptr()
+        assert kernels.loops is not None
+        from_input = self._from_input(x, int8)
+        y = x.new_empty(len(x), h.shape[1])
+        from_state = x.new_empty(len(c), 4 * c.shape[1])
+        m = torch.empty_like(c)
+        few = 0 if int8 is not None else kernels.loops.FEW
+        n_many = sum(size > few for size in sizes)  # sizes never grow: few come last
         place = 0
-        for size in sizes:
-            last_h[size : len(h)] = h[size:]
-            torch.mm(h[:size], self.recurrent_weight.t(), out=from_state[:size])
-            h = y[place : place + size]
-            m_step = h if self.projection_weight is None else m[:size]
-            kernels.cell(
-                gates,
-                from_state.data_ptr(),
-                c.data_ptr(),
-                m_step.data_ptr(),
-                size,
-                cell_dim,
-                cell_clip,
-            )
-            if self.projection_weight is not None:
-                torch.mm(m_step, self.projection_weight.t(), out=h)
-                if self.projection_clip is not None:
-                    h.clamp_(-self.projection_clip, self.projection_clip)
-            gates += 16 * cell_dim * size
+        for size in sizes[:n_many]:
+            last_h[size : len(h)] = h[size:]  # those that end here
+            places = slice(place, place + size)
+            self._fused_cell(from_input[places], h[:size], from_state[:size], c, m, int8)
+            h = self._project(m[:size], y[places], int8)
             place += size
         last_h[: len(h)] = h
+        if n_many < len(sizes):
+            rest = torch.tensor(sizes[n_many:])
+            self._read_few(from_input[place:], rest, last_h, c, y[place:], from_state, m)
         return y, last_h, c
+
+    def _read_few(
+        self,
+        from_input: Tensor,
+        sizes: Tensor,
+        h: Tensor,
+        c: Tensor,
+        y: Tensor,
+        s: Tensor,
+        m: Tensor,
+    ) -> None:
+        """All steps that are left, in one call: it updates h and c, and fills y."""
+        assert kernels.loops is not None
+        weights = (self.recurrent_weight, self.projection_weight, self.bias)
+        kernels.loops.read_few(
+            *(
+                0 if t is None else t.data_ptr()
+                for t in (from_input, *weights, sizes, h, c, y, s, m)
+            ),
+            len(sizes),
+            c.shape[1],
+            h.shape[1],
+            math.inf if self.cell_clip is None else self.cell_clip,
+            math.inf if self.projection_clip is None else self.projection_clip,
+        )
+
+    def _fused_cell(
+        self,
+        from_input: Tensor,
+        h: Tensor,
+        from_state: Tensor,
+        c: Tensor,
+        m: Tensor,
+        int8: Int8Weights | None,
+    ) -> None:
+        """Update as many rows of c as h has, and fill those of m with o·tanh(c)."""
+        assert kernels.loops is not None
+        shape = (len(h), c.shape[1])
+        bound = math.inf if self.cell_clip is None else self.cell_clip
+        if int8 is None:
+            torch.mm(h, self.recurrent_weight.t(), out=from_state)
+            addresses = (t.data_ptr() for t in (from_input, from_state, self.bias, c, m))
+            kernels.loops.cell(*addresses, *shape, bound)
+        else:
+            product, scales = int8.recurrent.times(h, out=from_state.view(torch.int32))
+            tensors = (from_input, product, scales, int8.recurrent.scales, self.bias, c, m)
+            addresses = (t.data_ptr() for t in tensors)
+            kernels.loops.cell_int8(*addresses, *shape, bound)
+
+    def _project(self, m: Tensor, y: Tensor, int8: Int8Weights | None) -> Tensor:
+        """Write the step's output, (size, P)."""
+        if self.projection_weight is None:
+            return y.copy_(m)
+        if int8 is not None and int8.projection is not None:
+            return int8.projection.apply(m, self.projection_clip, out=y)
+        torch.mm(m, self.projection_weight.t(), out=y)
+        if self.projection_clip is not None:
+            y.clamp_(-self.projection_clip, self.projection_clip)
+        return y

@@ -47,11 +47,11 @@ def _executor() -> ThreadPoolExecutor:
     return _pool
 
 
-def _forget() -> None:
+def _lose_pool() -> None:
     """A forked process has none of its parent's threads."""
     global _pool
     _pool = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_lose_pool)

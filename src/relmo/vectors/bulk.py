@@ -121,7 +121,11 @@ def _embed_in_processes(
         workers,
         mp_context=torch.multiprocessing.get_context("spawn"),
         initializer=_start_worker,
-        initargs=(embedder.contents(), max(1, torch.get_num_threads() // workers)),
+        initargs=(
+            embedder.contents(),
+            embedder.precision,
+            max(1, torch.get_num_threads() // workers),
+        ),
     )
     waiting: deque[tuple[list[Line], Future[list[Array]]]] = deque()
     stream = iter(pools)
@@ -145,11 +149,11 @@ def _embed_in_processes(
 _worker: Embedder  # in a worker process: its model
 
 
-def _start_worker(contents: ModelContents, n_threads: int) -> None:
+def _start_worker(contents: ModelContents, precision: str, n_threads: int) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     torch.set_num_threads(n_threads)
-    _worker = Embedder(contents)
+    _worker = Embedder(contents, precision=precision)
 
 
 def _work(sentences: list[list[str]], layers: Layers) -> list[Array]:

@@ -1,4 +1,40 @@
-def cell(
-    from_input: int, from_state: int, c: int, m: int, n: int, dim: int, bound: float, /
+def cell(x: int, s: int, b: int, c: int, m: int, n: int, dim: int, bound: float, /) -> None: ...
+def cell_int8(
+    x: int,
+    s: int,
+    row_scales: int,
+    column_scales: int,
+    b: int,
+    c: int,
+    m: int,
+    n: int,
+    dim: int,
+    bound: float,
+    /,
 ) -> None: ...
+def quantize(x: int, q: int, row_scales: int, n: int, dim: int, /) -> None: ...
+def scale(
+    s: int, row_scales: int, column_scales: int, y: int, n: int, dim: int, bound: float, /
+) -> None: ...
+def read_few(
+    x: int,
+    recurrent: int,
+    projection: int,
+    bias: int,
+    sizes: int,
+    h: int,
+    c: int,
+    y: int,
+    s: int,
+    m: int,
+    n_steps: int,
+    dim: int,
+    out: int,
+    cell_bound: float,
+    out_bound: float,
+    /,
+) -> None: ...
+
+FEW: int
+
 def instruction_set() -> str: ...

@@ -1,4 +1,5 @@
-/* The LSTM cell in one pass over memory: σ, tanh, clip and products, for one step of one layer.
+/* The LSTM cell in one pass over memory: σ, tanh, clip and products, for one step of one layer;
+ * and what stands around an int8 matrix product: float32 to int8, int32 back to float32.
  *
  * Eager PyTorch spends a dozen passes on this, more time than the matrix products of a small model.
  * Plain C that the compiler vectorises; on x86-64 it is compiled for several instruction sets and
@@ -9,6 +10,8 @@
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
+
+#define FEW 4 /* sentences for which our own products beat a library's */
 
 #if defined(_MSC_VER)
 #define INLINE static __forceinline
@@ -63,33 +66,180 @@ INLINE float clip_(float x, float bound)
     return x > bound ? bound : x;
 }
 
-/* One sentence's cell: four gates from the input, the same four from the state. */
-INLINE void cell_row(const float *restrict x, const float *restrict s, float *restrict c,
-                     float *restrict m, Py_ssize_t dim, float bound)
+/* One sentence's cell: four gates from the input, the same four from the state, and biases. */
+#define CELL_ROW(FROM_STATE)                                                                      \
+    for (Py_ssize_t j = 0; j < dim; j++) {                                                        \
+        float i = sigmoid_(x[j] + FROM_STATE(j) + b[j]);                                          \
+        float f = sigmoid_(x[dim + j] + FROM_STATE(dim + j) + b[dim + j]);                        \
+        float g = tanh_(x[2 * dim + j] + FROM_STATE(2 * dim + j) + b[2 * dim + j]);               \
+        float o = sigmoid_(x[3 * dim + j] + FROM_STATE(3 * dim + j) + b[3 * dim + j]);            \
+        float next = clip_(f * c[j] + i * g, bound);                                              \
+        c[j] = next;                                                                              \
+        m[j] = o * tanh_(next);                                                                   \
+    }
+
+INLINE void cell_row(const float *restrict x, const float *restrict s, const float *restrict b,
+                     float *restrict c, float *restrict m, Py_ssize_t dim, float bound)
 {
+#define FLOAT(k) s[k]
+    CELL_ROW(FLOAT)
+}
+
+/* The same where the state's part is an int8 product: int32, to be scaled by row and by column. */
+INLINE void cell_row_int8(const float *restrict x, const int32_t *restrict s, float row_scale,
+                          const float *restrict column_scales, const float *restrict b,
+                          float *restrict c, float *restrict m, Py_ssize_t dim, float bound)
+{
+#define SCALED(k) ((float)s[k] * row_scale * column_scales[k])
+    CELL_ROW(SCALED)
+}
+
+/* Float32 to int8, the largest magnitude to 127; returns what one unit is worth. */
+INLINE float quantize_row(const float *restrict x, int8_t *restrict q, Py_ssize_t dim)
+{
+    int32_t top = 0; /* magnitudes of floats order as their bits do */
     for (Py_ssize_t j = 0; j < dim; j++) {
-        float i = sigmoid_(x[j] + s[j]);
-        float f = sigmoid_(x[dim + j] + s[dim + j]);
-        float g = tanh_(x[2 * dim + j] + s[2 * dim + j]);
-        float o = sigmoid_(x[3 * dim + j] + s[3 * dim + j]);
-        float next = clip_(f * c[j] + i * g, bound);
-        c[j] = next;
-        m[j] = o * tanh_(next);
+        int32_t bits;
+        memcpy(&bits, x + j, sizeof bits);
+        bits &= 0x7fffffff;
+        top = bits > top ? bits : top;
+    }
+    float largest;
+    memcpy(&largest, &top, sizeof largest);
+    float factor = largest > 0.0f ? 127.0f / largest : 0.0f;
+    for (Py_ssize_t j = 0; j < dim; j++) {
+        float rounded = x[j] * factor + 12582912.0f;
+        q[j] = (int8_t)(int32_t)(rounded - 12582912.0f);
+    }
+    return largest / 127.0f;
+}
+
+INLINE void scale_row(const int32_t *restrict s, float row_scale,
+                      const float *restrict column_scales, float *restrict y, Py_ssize_t dim,
+                      float bound)
+{
+    for (Py_ssize_t j = 0; j < dim; j++)
+        y[j] = clip_((float)s[j] * row_scale * column_scales[j], bound);
+}
+
+/* A weight row times each of a few rows of x. Each weight is read from memory once, which is all
+ * that counts when there are so few; 16 partial sums are one or more vector registers. */
+INLINE void times_row(const float *restrict weight, const float *restrict x, float *restrict y,
+                      Py_ssize_t n, Py_ssize_t k, Py_ssize_t stride)
+{
+    float sums[FEW][16];
+    Py_ssize_t whole = k - k % 16;
+    memset(sums, 0, sizeof sums);
+    for (Py_ssize_t i = 0; i < whole; i += 16)
+        for (Py_ssize_t r = 0; r < n; r++)
+            for (int l = 0; l < 16; l++)
+                sums[r][l] += weight[i + l] * x[r * k + i + l];
+    for (Py_ssize_t r = 0; r < n; r++) {
+        float total = 0.0f;
+        for (int l = 0; l < 16; l++)
+            total += sums[r][l];
+        for (Py_ssize_t i = whole; i < k; i++)
+            total += weight[i] * x[r * k + i];
+        y[r * stride] = total;
     }
 }
 
-#define CELL(name, target)                                                                        \
-    target static void name(const float *x, const float *s, float *c, float *m, Py_ssize_t n,     \
-                            Py_ssize_t dim, float bound)                                          \
-    {                                                                                             \
-        for (Py_ssize_t row = 0; row < n; row++)                                                  \
-            cell_row(x + 4 * dim * row, s + 4 * dim * row, c + dim * row, m + dim * row, dim,     \
-                     bound);                                                                      \
+/* y (n, out) = x (n, k) times the transpose of weight (out, k). The switch lets the compiler unroll
+ * the loop over rows and keep their sums in registers. */
+INLINE void times_few(const float *restrict weight, const float *restrict x, float *restrict y,
+                      Py_ssize_t n, Py_ssize_t k, Py_ssize_t out)
+{
+#define TIMES(rows)                                                                               \
+    case rows:                                                                                    \
+        for (Py_ssize_t j = 0; j < out; j++)                                                      \
+            times_row(weight + k * j, x, y + j, rows, k, out);                                    \
+        break;
+    switch (n) {
+        TIMES(1)
+        TIMES(2)
+        TIMES(3)
+        TIMES(4)
     }
+}
 
-CELL(cell_baseline, )
-static void (*cell)(const float *, const float *, float *, float *, Py_ssize_t, Py_ssize_t,
-                    float) = cell_baseline;
+struct few {
+    const float *x, *recurrent, *projection, *bias; /* projection may be NULL */
+    const int64_t *sizes;                           /* rows of each step, at most FEW */
+    float *h, *c, *y, *s, *m;                       /* state in and out; outputs; room to work */
+    Py_ssize_t n_steps, dim, out;
+    float cell_bound, out_bound;
+};
+
+/* All the steps that are left when few sentences are: one call, as calls would cost more. */
+INLINE void read_few(const struct few *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (Py_ssize_t t = 0; t < a->n_steps; t++) {
+        Py_ssize_t n = a->sizes[t];
+        times_few(a->recurrent, a->h, a->s, n, a->out, 4 * a->dim);
+        for (Py_ssize_t r = 0; r < n; r++)
+            cell_row(x + 4 * a->dim * r, a->s + 4 * a->dim * r, a->bias, a->c + a->dim * r,
+                     a->m + a->dim * r, a->dim, a->cell_bound);
+        if (a->projection) {
+            times_few(a->projection, a->m, y, n, a->dim, a->out);
+            for (Py_ssize_t i = 0; i < n * a->out; i++)
+                y[i] = clip_(y[i], a->out_bound);
+        } else {
+            memcpy(y, a->m, sizeof(float) * n * a->out);
+        }
+        memcpy(a->h, y, sizeof(float) * n * a->out);
+        x += 4 * a->dim * n;
+        y += a->out * n;
+    }
+}
+
+/* Every loop over rows, compiled for one instruction set. */
+#define VARIANT(isa, target)                                                                      \
+    target static void cell_##isa(const float *x, const float *s, const float *b, float *c,       \
+                                  float *m, Py_ssize_t n, Py_ssize_t dim, float bound)            \
+    {                                                                                             \
+        for (Py_ssize_t r = 0; r < n; r++)                                                        \
+            cell_row(x + 4 * dim * r, s + 4 * dim * r, b, c + dim * r, m + dim * r, dim, bound);  \
+    }                                                                                             \
+    target static void cell_int8_##isa(const float *x, const int32_t *s, const float *row_scales, \
+                                       const float *column_scales, const float *b, float *c,      \
+                                       float *m, Py_ssize_t n, Py_ssize_t dim, float bound)       \
+    {                                                                                             \
+        for (Py_ssize_t r = 0; r < n; r++)                                                        \
+            cell_row_int8(x + 4 * dim * r, s + 4 * dim * r, row_scales[r], column_scales, b,      \
+                          c + dim * r, m + dim * r, dim, bound);                                  \
+    }                                                                                             \
+    target static void quantize_##isa(const float *x, int8_t *q, float *row_scales, Py_ssize_t n, \
+                                      Py_ssize_t dim)                                             \
+    {                                                                                             \
+        for (Py_ssize_t r = 0; r < n; r++)                                                        \
+            row_scales[r] = quantize_row(x + dim * r, q + dim * r, dim);                          \
+    }                                                                                             \
+    target static void scale_##isa(const int32_t *s, const float *row_scales,                     \
+                                   const float *column_scales, float *y, Py_ssize_t n,            \
+                                   Py_ssize_t dim, float bound)                                   \
+    {                                                                                             \
+        for (Py_ssize_t r = 0; r < n; r++)                                                        \
+            scale_row(s + dim * r, row_scales[r], column_scales, y + dim * r, dim, bound);        \
+    }                                                                                             \
+    target static void read_few_##isa(const struct few *a) { read_few(a); }                       \
+    static const struct variant isa = {cell_##isa, cell_int8_##isa, quantize_##isa, scale_##isa,  \
+                                       read_few_##isa};
+
+struct variant {
+    void (*cell)(const float *, const float *, const float *, float *, float *, Py_ssize_t,
+                 Py_ssize_t, float);
+    void (*cell_int8)(const float *, const int32_t *, const float *, const float *, const float *,
+                      float *, float *, Py_ssize_t, Py_ssize_t, float);
+    void (*quantize)(const float *, int8_t *, float *, Py_ssize_t, Py_ssize_t);
+    void (*scale)(const int32_t *, const float *, const float *, float *, Py_ssize_t, Py_ssize_t,
+                  float);
+    void (*read_few)(const struct few *);
+};
+
+VARIANT(baseline, )
+static const struct variant *chosen = &baseline;
 #if defined(__aarch64__)
 static const char *instruction_set = "AArch64";
 #else
@@ -97,36 +247,101 @@ static const char *instruction_set = "baseline";
 #endif
 
 #if defined(__x86_64__) && defined(__GNUC__)
-CELL(cell_avx2, __attribute__((target("avx2,fma"))))
-CELL(cell_avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))))
+VARIANT(avx2, __attribute__((target("avx2,fma"))))
+VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))))
 
-static void choose_cell(void)
+static void choose_variant(void)
 {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        cell = cell_avx512;
+        chosen = &avx512;
         instruction_set = "AVX-512";
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        cell = cell_avx2;
+        chosen = &avx2;
         instruction_set = "AVX2";
     }
 }
 #else
-static void choose_cell(void) {}
+static void choose_variant(void) {}
 #endif
 
-static PyObject *cell_step(PyObject *self, PyObject *args)
+#define AT(type, address) ((type *)(uintptr_t)(address))
+typedef unsigned long long address;
+
+static PyObject *cell(PyObject *self, PyObject *args)
 {
-    unsigned long long x, s, c, m;
+    address x, s, b, c, m;
     Py_ssize_t n, dim;
     float bound;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKKnnf", &x, &s, &c, &m, &n, &dim, &bound))
+    if (!PyArg_ParseTuple(args, "KKKKKnnf", &x, &s, &b, &c, &m, &n, &dim, &bound))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    cell((const float *)(uintptr_t)x, (const float *)(uintptr_t)s, (float *)(uintptr_t)c,
-         (float *)(uintptr_t)m, n, dim, bound);
+    chosen->cell(AT(float, x), AT(float, s), AT(float, b), AT(float, c), AT(float, m), n, dim,
+                 bound);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *cell_int8(PyObject *self, PyObject *args)
+{
+    address x, s, rows, columns, b, c, m;
+    Py_ssize_t n, dim;
+    float bound;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKKnnf", &x, &s, &rows, &columns, &b, &c, &m, &n, &dim,
+                          &bound))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    chosen->cell_int8(AT(float, x), AT(int32_t, s), AT(float, rows), AT(float, columns),
+                      AT(float, b), AT(float, c), AT(float, m), n, dim, bound);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *quantize(PyObject *self, PyObject *args)
+{
+    address x, q, rows;
+    Py_ssize_t n, dim;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKnn", &x, &q, &rows, &n, &dim))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    chosen->quantize(AT(float, x), AT(int8_t, q), AT(float, rows), n, dim);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *scale(PyObject *self, PyObject *args)
+{
+    address s, rows, columns, y;
+    Py_ssize_t n, dim;
+    float bound;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKnnf", &s, &rows, &columns, &y, &n, &dim, &bound))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    chosen->scale(AT(int32_t, s), AT(float, rows), AT(float, columns), AT(float, y), n, dim,
+                  bound);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *few_steps(PyObject *self, PyObject *args)
+{
+    address x, recurrent, projection, bias, sizes, h, c, y, s, m;
+    struct few a;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKKKKKnnnff", &x, &recurrent, &projection, &bias, &sizes, &h,
+                          &c, &y, &s, &m, &a.n_steps, &a.dim, &a.out, &a.cell_bound, &a.out_bound))
+        return NULL;
+    a.x = AT(float, x), a.recurrent = AT(float, recurrent), a.projection = AT(float, projection);
+    a.bias = AT(float, bias), a.sizes = AT(int64_t, sizes);
+    a.h = AT(float, h), a.c = AT(float, c), a.y = AT(float, y);
+    a.s = AT(float, s), a.m = AT(float, m);
+    Py_BEGIN_ALLOW_THREADS
+    chosen->read_few(&a);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -138,11 +353,18 @@ static PyObject *describe(PyObject *self, PyObject *args)
     return PyUnicode_FromString(instruction_set);
 }
 
+/* Arguments are addresses of contiguous arrays, then their rows and columns. */
 static PyMethodDef methods[] = {
-    {"cell", cell_step, METH_VARARGS,
-     "cell(from_input, from_state, c, m, n, dim, bound): addresses of float32 arrays (n, 4*dim), "
-     "(n, 4*dim), (n, dim) and (n, dim); updates c, fills m."},
-    {"instruction_set", describe, METH_NOARGS, "What the loop was compiled for, on this machine."},
+    {"cell", cell, METH_VARARGS, "cell(x, s, b, c, m, n, dim, bound): updates c, fills m"},
+    {"cell_int8", cell_int8, METH_VARARGS,
+     "cell_int8(x, s, row_scales, column_scales, b, c, m, n, dim, bound): the same, s is int32"},
+    {"quantize", quantize, METH_VARARGS, "quantize(x, q, row_scales, n, dim): fills q and scales"},
+    {"scale", scale, METH_VARARGS,
+     "scale(s, row_scales, column_scales, y, n, dim, bound): int32 to clipped float32"},
+    {"read_few", few_steps, METH_VARARGS,
+     "read_few(x, recurrent, projection, bias, sizes, h, c, y, s, m, n_steps, dim, out, cell_bound, "
+     "out_bound): all steps of at most FEW rows; updates h and c, fills y"},
+    {"instruction_set", describe, METH_NOARGS, "what the loops in use were compiled for"},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_cell", NULL, -1, methods,
@@ -150,6 +372,9 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_cell", NULL, -1, me
 
 PyMODINIT_FUNC PyInit__cell(void)
 {
-    choose_cell();
-    return PyModule_Create(&module);
+    choose_variant();
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddIntConstant(made, "FEW", FEW) < 0)
+        return NULL;
+    return made;
 }
