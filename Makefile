@@ -25,11 +25,12 @@ test: check  ## Everything that CI runs: the checks, then all tests
 unit: $(STAMP)  ## The quick tests only
 	$(BIN)/python -m pytest -m 'not slow'
 
-check: $(STAMP)  ## Format, lint, types, imports, tests
+check: $(STAMP)  ## Format, lint, types, imports, tests (without the C kernel, then with it)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	RELMO_KERNEL=off $(BIN)/python -m pytest -m "not slow" tests/model tests/vectors tests/test_parity.py
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)  ## Run the benchmarks (by hand: they want a quiet machine)

@@ -58,7 +58,7 @@ def test_published_sizes(preset, parameters):
 def test_windows_change_nothing(tiny, monkeypatch):
     sentences = [["a"] * n for n in (9, 1, 30, 4)]
     whole = tiny.bilm(tiny.batch(sentences))
-    monkeypatch.setattr(bilm_module, "MAX_WORK_BYTES", 16 * 64 * 5)  # five tokens a window
+    monkeypatch.setattr(bilm_module, "WINDOW_TOKENS", 5)
     cut = tiny.bilm(tiny.batch(sentences))
     torch.testing.assert_close(cut.layers, whole.layers, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(cut.state.h, whole.state.h, rtol=1e-5, atol=1e-6)

@@ -157,7 +157,7 @@ def test_a_sentence_of_100_000_tokens(tiny, layers):
     tokens = [f"w{i % 977}" for i in range(100_000)]
     whole = tiny.embed([tokens], layers=layers)[0]
     with pytest.MonkeyPatch.context() as patch:  # one window: nothing is carried over
-        patch.setattr("relmo.model.bilm.MAX_WORK_BYTES", 1 << 40)
+        patch.setattr("relmo.model.bilm.WINDOW_TOKENS", 1 << 40)
         unchunked = tiny.embed([tokens], layers=layers)[0]
     assert close(whole, unchunked)
 

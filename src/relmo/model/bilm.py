@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from relmo.text.characters import TokenIds
 # What is alive at once: enough for good matrix products, and bounded whatever comes in.
 MAX_TOKENS = 1024  # in the token encoder
 MAX_POSITIONS = 2048  # in its convolutions
-MAX_WORK_BYTES = 16 << 20  # of gates, for each direction
+WINDOW_TOKENS = 1024  # in each direction's LSTMs
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,13 @@ class TokenEncoder(nn.Module):
         """Vectors (U, P) for U tokens: some at a time, those of like lengths together."""
         used = _used_characters(ids)
         order = used.argsort()
-        parts = [
-            self._encode(ids.select(rows), used[rows].tolist()) for rows in order.split(MAX_TOKENS)
-        ]
-        return torch.cat(parts)[order.argsort()]
+        halves = order[0::2], order[1::2]
+        parts = run_both(*(partial(self._encode_all, ids, used, half) for half in halves))
+        return torch.cat(parts).index_select(0, torch.cat(halves).argsort())
+
+    def _encode_all(self, ids: TokenIds, used: Tensor, rows: Tensor) -> Tensor:
+        blocks = rows.split(MAX_TOKENS)
+        return torch.cat([self._encode(ids.select(r), used[r].tolist()) for r in blocks])
 
     def _encode(self, ids: TokenIds, used: list[int]) -> Tensor:
         parts: list[Tensor] = []
@@ -262,16 +266,13 @@ class BiLm(nn.Module):
         result = x.new_empty(n_kept, len(index), 2 * dim)
         state = state or self.initial_state(len(packing.lengths), x)
         start = state.select(packing.order)  # rows, longest first
-        window = max(
-            1, MAX_WORK_BYTES // (16 * self.config.lstm.cell_dim)
-        )  # tokens, by their gates
 
         def read(way: int) -> tuple[Tensor, Tensor]:
             stack = (self.forward_stack, self.backward_stack)[way]
             order = (packing.forward, packing.backward)[way].to(x.device)
             half = result[..., way * dim : (way + 1) * dim]  # (K, N, P)
             h, c = start.h[way], start.c[way]  # (L, B, P), (L, B, H)
-            for steps, places in packing.windows(window):
+            for steps, places in packing.windows(WINDOW_TOKENS):
                 sizes, tokens = packing.sizes[steps], order[places]
                 running = sizes[0]
                 layers, new_h, new_c = stack(

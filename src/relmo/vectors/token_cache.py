@@ -39,7 +39,7 @@ class TokenCache:
                 self._identity = weights_identity
             slots = [self._slots.get(token, -1) for token in tokens]
             known = [row for row, slot in enumerate(slots) if slot >= 0]
-            old = self._vectors[[slots[row] for row in known]]  # a copy: slots may be reused
+            old = _rows(self._vectors, [slots[row] for row in known])  # a copy: slots are reused
             for row in known:
                 self._slots[tokens[row]] = self._slots.pop(tokens[row])
         missing = [row for row, slot in enumerate(slots) if slot < 0]
@@ -50,9 +50,9 @@ class TokenCache:
             if weights_identity == self._identity:
                 self._remember([tokens[row] for row in missing], new)
         result = new.new_empty(len(tokens), new.shape[1])
-        result[missing] = new
+        _set_rows(result, missing, new)
         if known:
-            result[known] = old
+            _set_rows(result, known, old)
         return result
 
     def _remember(self, tokens: Sequence[str], vectors: Tensor) -> None:
@@ -65,7 +65,8 @@ class TokenCache:
             self._slots[tokens[row]] = slot
             slots.append(slot)
         self._grow(max(slots, default=-1) + 1, vectors)
-        self._vectors[slots] = vectors[rows]
+        if slots:
+            _set_rows(self._vectors, slots, _rows(vectors, rows))
 
     def _grow(self, n: int, like: Tensor) -> None:
         """Make room for n vectors, at least doubling what there is."""
@@ -74,3 +75,15 @@ class TokenCache:
             grown = like.new_empty(size, like.shape[1])
             grown[: len(self._vectors)] = self._vectors.reshape(-1, like.shape[1])
             self._vectors = grown
+
+
+# Not tensor[rows]: that wakes PyTorch's threads for a few numbers, and they keep the cores busy
+# for milliseconds afterwards, waiting for more.
+
+
+def _rows(tensor: Tensor, rows: list[int]) -> Tensor:
+    return tensor.index_select(0, torch.tensor(rows, dtype=torch.long, device=tensor.device))
+
+
+def _set_rows(tensor: Tensor, rows: list[int], values: Tensor) -> None:
+    tensor.index_copy_(0, torch.tensor(rows, dtype=torch.long, device=tensor.device), values)
