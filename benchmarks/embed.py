@@ -300,15 +300,14 @@ def main() -> None:
     for size in arguments.size or ["small", "original"]:
         contents = build_random(size)
         some = sentences
+        grown = sentences[:64] if size == "original" else sentences * 4
         with tempfile.TemporaryDirectory() as folder:
             results[size] = {
                 "words": sum(map(len, some)),
                 "bulk": measure_bulk(contents.config, contents, some),
                 "accuracy": measure_accuracy(contents, some),
                 "latency": measure_latency(contents, fifteen),
-                "growth": measure_growth(
-                    size, some if size != "original" else some[:64], Path(folder)
-                ),
+                "growth": measure_growth(size, grown, Path(folder)),
             }
         if not arguments.json:
             report(size, results[size])

@@ -121,7 +121,7 @@ def test_the_switch_turns_it_off_and_changes_no_number(tiny, tiny_contents, tmp_
     st.booleans(),
     st.integers(0, 2**32),
 )
-def test_few_sentences_of_any_size(dim, out, sizes, projection, seed):
+def test_few_sentences_of_few_dimensions(dim, out, sizes, projection, seed):
     """Sizes that fill no vector register, and those that do, against PyTorch alone."""
     torch.manual_seed(seed)
     sizes = sorted(sizes, reverse=True)

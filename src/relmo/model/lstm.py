@@ -135,8 +135,8 @@ class ProjectedLstm(nn.Module):
         y = x.new_empty(len(x), h.shape[1])
         from_state = x.new_empty(len(c), 4 * c.shape[1])
         m = torch.empty_like(c)
-        few = 0 if int8 is not None else kernels.loops.FEW
-        n_many = sum(size > few for size in sizes)  # sizes never grow: few come last
+        # Sizes never grow: a lone sentence comes last.
+        n_many = sum(size > 1 for size in sizes) if int8 is None else len(sizes)
         place = 0
         for size in sizes[:n_many]:
             last_h[size : len(h)] = h[size:]  # those that end here
@@ -146,29 +146,19 @@ class ProjectedLstm(nn.Module):
             place += size
         last_h[: len(h)] = h
         if n_many < len(sizes):
-            rest = torch.tensor(sizes[n_many:])
-            self._read_few(from_input[place:], rest, last_h, c, y[place:], from_state, m)
+            self._read_one(from_input[place:], last_h, c, y[place:], from_state, m)
         return y, last_h, c
 
-    def _read_few(
-        self,
-        from_input: Tensor,
-        sizes: Tensor,
-        h: Tensor,
-        c: Tensor,
-        y: Tensor,
-        s: Tensor,
-        m: Tensor,
+    def _read_one(
+        self, from_input: Tensor, h: Tensor, c: Tensor, y: Tensor, s: Tensor, m: Tensor
     ) -> None:
-        """All steps that are left, in one call: it updates h and c, and fills y."""
+        """All steps that the first sentence has left, in one call: updates h and c, fills y."""
         assert kernels.loops is not None
         weights = (self.recurrent_weight, self.projection_weight, self.bias)
-        kernels.loops.read_few(
-            *(
-                0 if t is None else t.data_ptr()
-                for t in (from_input, *weights, sizes, h, c, y, s, m)
-            ),
-            len(sizes),
+        tensors = (from_input, *weights, h, c, y, s, m)
+        kernels.loops.read_one(
+            *(0 if tensor is None else tensor.data_ptr() for tensor in tensors),
+            len(y),
             c.shape[1],
             h.shape[1],
             math.inf if self.cell_clip is None else self.cell_clip,

@@ -31,7 +31,7 @@ Sentence = str | Sequence[str]  # text to be tokenised, or tokens
 Pool = Literal["mean", "max", "first-last"]
 
 BATCH_TOKENS = 8192  # read side by side
-POOL_BYTES = 256 << 20  # of results that wait for their turn when a stream is embedded
+POOL_BYTES = 128 << 20  # of results that wait for their turn when a stream is embedded
 CACHE_BYTES = 64 << 20  # of token vectors that are remembered
 
 
@@ -165,9 +165,12 @@ class Embedder:
         return replace(self._contents, config=config, tensors=tensors)
 
     def pool_tokens(self, layers: Layers) -> int:
-        """How many tokens a stream is cut into at a time: few enough for their vectors to wait."""
-        n_layers = choose(layers, self.config.n_outputs).n_layers
-        return max(POOL_BYTES // (4 * self.config.output_dim * n_layers), BATCH_TOKENS)
+        """How many tokens a stream is cut into at a time.
+
+        A few batches, so that like lengths meet; no more, as their vectors wait for each other.
+        """
+        token_bytes = 4 * self.config.output_dim * choose(layers, self.config.n_outputs).n_layers
+        return min(max(POOL_BYTES // token_bytes, 2 * BATCH_TOKENS), 8 * BATCH_TOKENS)
 
     @property
     def _device(self) -> torch.device:

@@ -16,12 +16,11 @@ def quantize(x: int, q: int, row_scales: int, n: int, dim: int, /) -> None: ...
 def scale(
     s: int, row_scales: int, column_scales: int, y: int, n: int, dim: int, bound: float, /
 ) -> None: ...
-def read_few(
+def read_one(
     x: int,
     recurrent: int,
     projection: int,
     bias: int,
-    sizes: int,
     h: int,
     c: int,
     y: int,
@@ -34,7 +33,4 @@ def read_few(
     out_bound: float,
     /,
 ) -> None: ...
-
-FEW: int
-
 def instruction_set() -> str: ...

@@ -11,8 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#define FEW 4 /* sentences for which our own products beat a library's */
-
 #if defined(_MSC_VER)
 #define INLINE static __forceinline
 #else
@@ -122,75 +120,47 @@ INLINE void scale_row(const int32_t *restrict s, float row_scale,
         y[j] = clip_((float)s[j] * row_scale * column_scales[j], bound);
 }
 
-/* A weight row times each of a few rows of x. Each weight is read from memory once, which is all
- * that counts when there are so few; 16 partial sums are one or more vector registers. */
-INLINE void times_row(const float *restrict weight, const float *restrict x, float *restrict y,
-                      Py_ssize_t n, Py_ssize_t k, Py_ssize_t stride)
+/* y (out) = weight (out, k) times x (k). All that counts here is reading the weights from memory
+ * once; 16 partial sums are one or more vector registers. */
+INLINE void times_one(const float *restrict weight, const float *restrict x, float *restrict y,
+                      Py_ssize_t k, Py_ssize_t out)
 {
-    float sums[FEW][16];
     Py_ssize_t whole = k - k % 16;
-    memset(sums, 0, sizeof sums);
-    for (Py_ssize_t i = 0; i < whole; i += 16)
-        for (Py_ssize_t r = 0; r < n; r++)
+    for (Py_ssize_t j = 0; j < out; j++, weight += k) {
+        float sums[16] = {0.0f}, total = 0.0f;
+        for (Py_ssize_t i = 0; i < whole; i += 16)
             for (int l = 0; l < 16; l++)
-                sums[r][l] += weight[i + l] * x[r * k + i + l];
-    for (Py_ssize_t r = 0; r < n; r++) {
-        float total = 0.0f;
+                sums[l] += weight[i + l] * x[i + l];
         for (int l = 0; l < 16; l++)
-            total += sums[r][l];
+            total += sums[l];
         for (Py_ssize_t i = whole; i < k; i++)
-            total += weight[i] * x[r * k + i];
-        y[r * stride] = total;
+            total += weight[i] * x[i];
+        y[j] = total;
     }
 }
 
-/* y (n, out) = x (n, k) times the transpose of weight (out, k). The switch lets the compiler unroll
- * the loop over rows and keep their sums in registers. */
-INLINE void times_few(const float *restrict weight, const float *restrict x, float *restrict y,
-                      Py_ssize_t n, Py_ssize_t k, Py_ssize_t out)
-{
-#define TIMES(rows)                                                                               \
-    case rows:                                                                                    \
-        for (Py_ssize_t j = 0; j < out; j++)                                                      \
-            times_row(weight + k * j, x, y + j, rows, k, out);                                    \
-        break;
-    switch (n) {
-        TIMES(1)
-        TIMES(2)
-        TIMES(3)
-        TIMES(4)
-    }
-}
-
-struct few {
+struct one {
     const float *x, *recurrent, *projection, *bias; /* projection may be NULL */
-    const int64_t *sizes;                           /* rows of each step, at most FEW */
     float *h, *c, *y, *s, *m;                       /* state in and out; outputs; room to work */
     Py_ssize_t n_steps, dim, out;
     float cell_bound, out_bound;
 };
 
-/* All the steps that are left when few sentences are: one call, as calls would cost more. */
-INLINE void read_few(const struct few *a)
+/* All steps that a lone sentence has left: one call, as a call a step would cost more. */
+INLINE void read_one(const struct one *a)
 {
-    const float *x = a->x;
-    float *y = a->y;
     for (Py_ssize_t t = 0; t < a->n_steps; t++) {
-        Py_ssize_t n = a->sizes[t];
-        times_few(a->recurrent, a->h, a->s, n, a->out, 4 * a->dim);
-        for (Py_ssize_t r = 0; r < n; r++)
-            cell_row(x + 4 * a->dim * r, a->s + 4 * a->dim * r, a->bias, a->c + a->dim * r,
-                     a->m + a->dim * r, a->dim, a->cell_bound);
+        float *y = a->y + a->out * t;
+        times_one(a->recurrent, a->h, a->s, a->out, 4 * a->dim);
+        cell_row(a->x + 4 * a->dim * t, a->s, a->bias, a->c, a->m, a->dim, a->cell_bound);
         if (a->projection) {
-            times_few(a->projection, a->m, y, n, a->dim, a->out);
-            for (Py_ssize_t i = 0; i < n * a->out; i++)
+            times_one(a->projection, a->m, y, a->dim, a->out);
+            for (Py_ssize_t i = 0; i < a->out; i++)
                 y[i] = clip_(y[i], a->out_bound);
         } else {
-            memcpy(y, a->m, sizeof(float) * n * a->out);
+            memcpy(y, a->m, sizeof(float) * a->out);
         }
-        memcpy(a->h, y, sizeof(float) * n * a->out);
-        x += 4 * a->dim * n;
-        y += a->out * n;
+        memcpy(a->h, y, sizeof(float) * a->out);
     }
 }
 
@@ -223,9 +193,9 @@ INLINE void read_few(const struct few *a)
         for (Py_ssize_t r = 0; r < n; r++)                                                        \
             scale_row(s + dim * r, row_scales[r], column_scales, y + dim * r, dim, bound);        \
     }                                                                                             \
-    target static void read_few_##isa(const struct few *a) { read_few(a); }                       \
+    target static void read_one_##isa(const struct one *a) { read_one(a); }                       \
     static const struct variant isa = {cell_##isa, cell_int8_##isa, quantize_##isa, scale_##isa,  \
-                                       read_few_##isa};
+                                       read_one_##isa};
 
 struct variant {
     void (*cell)(const float *, const float *, const float *, float *, float *, Py_ssize_t,
@@ -235,7 +205,7 @@ struct variant {
     void (*quantize)(const float *, int8_t *, float *, Py_ssize_t, Py_ssize_t);
     void (*scale)(const int32_t *, const float *, const float *, float *, Py_ssize_t, Py_ssize_t,
                   float);
-    void (*read_few)(const struct few *);
+    void (*read_one)(const struct one *);
 };
 
 VARIANT(baseline, )
@@ -328,20 +298,20 @@ static PyObject *scale(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *few_steps(PyObject *self, PyObject *args)
+static PyObject *one_sentence(PyObject *self, PyObject *args)
 {
-    address x, recurrent, projection, bias, sizes, h, c, y, s, m;
-    struct few a;
+    address x, recurrent, projection, bias, h, c, y, s, m;
+    struct one a;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKKKKKKKKnnnff", &x, &recurrent, &projection, &bias, &sizes, &h,
-                          &c, &y, &s, &m, &a.n_steps, &a.dim, &a.out, &a.cell_bound, &a.out_bound))
+    if (!PyArg_ParseTuple(args, "KKKKKKKKKnnnff", &x, &recurrent, &projection, &bias, &h, &c, &y,
+                          &s, &m, &a.n_steps, &a.dim, &a.out, &a.cell_bound, &a.out_bound))
         return NULL;
     a.x = AT(float, x), a.recurrent = AT(float, recurrent), a.projection = AT(float, projection);
-    a.bias = AT(float, bias), a.sizes = AT(int64_t, sizes);
+    a.bias = AT(float, bias);
     a.h = AT(float, h), a.c = AT(float, c), a.y = AT(float, y);
     a.s = AT(float, s), a.m = AT(float, m);
     Py_BEGIN_ALLOW_THREADS
-    chosen->read_few(&a);
+    chosen->read_one(&a);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -361,9 +331,9 @@ static PyMethodDef methods[] = {
     {"quantize", quantize, METH_VARARGS, "quantize(x, q, row_scales, n, dim): fills q and scales"},
     {"scale", scale, METH_VARARGS,
      "scale(s, row_scales, column_scales, y, n, dim, bound): int32 to clipped float32"},
-    {"read_few", few_steps, METH_VARARGS,
-     "read_few(x, recurrent, projection, bias, sizes, h, c, y, s, m, n_steps, dim, out, cell_bound, "
-     "out_bound): all steps of at most FEW rows; updates h and c, fills y"},
+    {"read_one", one_sentence, METH_VARARGS,
+     "read_one(x, recurrent, projection, bias, h, c, y, s, m, n_steps, dim, out, cell_bound, "
+     "out_bound): all steps of one sentence; updates h and c, fills y"},
     {"instruction_set", describe, METH_NOARGS, "what the loops in use were compiled for"},
     {NULL, NULL, 0, NULL}};
 
@@ -373,8 +343,5 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_cell", NULL, -1, me
 PyMODINIT_FUNC PyInit__cell(void)
 {
     choose_variant();
-    PyObject *made = PyModule_Create(&module);
-    if (made && PyModule_AddIntConstant(made, "FEW", FEW) < 0)
-        return NULL;
-    return made;
+    return PyModule_Create(&module);
 }
