@@ -34,6 +34,7 @@ from relmo.text.characters import ByteCharacters
 from relmo.text.tokenize import build_tokenizer
 
 ROUNDS = 3
+GROWN = {"tiny": 24576, "small": 3072, "medium": 512, "original": 64}  # sentences that grow 16 x
 
 
 class PlainElmo(nn.Module):
@@ -233,7 +234,7 @@ def embed_file(size: str, text: Path) -> dict:
     model.embed(["warm up"])
     n_words = 0
     start = time.perf_counter()
-    target = text.with_suffix(".safetensors")
+    target = text.with_suffix(".parquet")
     with open_sink(target) as sink, written_behind(sink.write, 256) as write:
         for line, tokens, vectors in embed_lines(model, read_lines(text), layers="average"):
             write(line, tokens, vectors)
@@ -274,11 +275,11 @@ def report(size: str, result: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", choices=["small", "medium", "original"], action="append")
+    parser.add_argument("--size", choices=list(GROWN), action="append")
     parser.add_argument("--text", type=Path, help="one tokenised sentence a line")
     parser.add_argument("--sentences", type=int, default=768)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--grow", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--grow", type=Path, help="only embed this file, and tell rate and peak")
     arguments = parser.parse_args()
     if arguments.grow:
         print(json.dumps(embed_file(arguments.size[0], arguments.grow)))
@@ -300,7 +301,7 @@ def main() -> None:
     for size in arguments.size or ["small", "original"]:
         contents = build_random(size)
         some = sentences
-        grown = sentences[:64] if size == "original" else sentences * 4
+        grown = list(islice(cycle(sentences), GROWN[size]))
         with tempfile.TemporaryDirectory() as folder:
             results[size] = {
                 "words": sum(map(len, some)),

@@ -231,6 +231,7 @@ def test_unknown_options_are_warned_of_once(run, elmo_fixtures, tmp_path):
     assert err.startswith("Warning: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["hdf5", "jsonl"])
 def test_a_full_disk_leaves_nothing(model, tmp_path, ending):
     (tmp_path / "long.txt").write_text("many words in a line\n" * 2000)
@@ -250,6 +251,7 @@ def test_a_full_disk_leaves_nothing(model, tmp_path, ending):
     assert leftovers(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", {1, 130}), ("SIGTERM", {143})])
 def test_an_interrupted_run_leaves_nothing(model, tmp_path, name, code):
     """Killed while it waits for more text: nothing under the final name, no temporary."""
@@ -273,6 +275,7 @@ def test_an_interrupted_run_leaves_nothing(model, tmp_path, name, code):
     assert leftovers(tmp_path) == ["model"]
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error_to_shout_about(model, tmp_path):
     (tmp_path / "long.txt").write_text("many words in a line\n" * 3000)
     command = (
