@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relmo.model import kernels
+from relmo.model.int8 import Int8Matrix, quantize
 from relmo.model.lstm import ProjectedLstm
 
 needs_kernel = pytest.mark.skipif(kernels.loops is None, reason=kernels.description)
@@ -67,15 +68,26 @@ def test_not_a_number_comes_through():
     assert c.isnan().all()
 
 
+@pytest.fixture(params=["baseline", "AVX2", None])
+def instruction_set(request):
+    """Each of the variants that this processor can run."""
+    if kernels.loops is None:
+        pytest.skip(kernels.description)
+    found = kernels.loops.limit_to(request.param)
+    yield found
+    kernels.loops.limit_to(None)
+
+
 @needs_kernel
 @pytest.mark.parametrize("projection", [True, False])
 @pytest.mark.parametrize("clips", [(None, None), (0.4, 0.2)])
-def test_layer_with_and_without_the_kernel(projection, clips):
+def test_layer_with_and_without_the_kernel(instruction_set, projection, clips):
     torch.manual_seed(3)
     layer = ProjectedLstm(5, 24 if projection else 8, 8, *clips, projection=projection)
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(0, 0.5)
+    assert kernels.loops.instruction_set() == instruction_set
     sizes = [9, 6, 5, 4, 4, 2, 1, 1]  # many sentences, then few: two ways through the kernel
     h, c = torch.randn(9, 8), torch.randn(9, 24 if projection else 8)
     x = torch.randn(sum(sizes), 5)
@@ -133,3 +145,13 @@ def test_few_sentences_of_few_dimensions(dim, out, sizes, projection, seed):
         plain = layer._read_plainly(x, sizes, h, c, None)
     for found, expected in zip(fused, plain, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@needs_kernel
+def test_int8_loops_of_every_instruction_set(instruction_set):
+    torch.manual_seed(5)
+    x, weight = torch.randn(7, 37), torch.randn(11, 37)
+    q, scales = quantize(x)
+    assert ((q * scales[:, None] - x).abs() <= scales[:, None] * 0.5001).all()
+    found = Int8Matrix(weight).apply(x)
+    torch.testing.assert_close(found, x @ weight.t(), rtol=0, atol=0.3)

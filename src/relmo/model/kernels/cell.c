@@ -209,32 +209,38 @@ struct variant {
 };
 
 VARIANT(baseline, )
-static const struct variant *chosen = &baseline;
-#if defined(__aarch64__)
-static const char *instruction_set = "AArch64";
-#else
-static const char *instruction_set = "baseline";
-#endif
-
 #if defined(__x86_64__) && defined(__GNUC__)
 VARIANT(avx2, __attribute__((target("avx2,fma"))))
 VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))))
+#endif
 
-static void choose_variant(void)
+static const struct variant *chosen = &baseline;
+static const char *instruction_set = "baseline";
+
+/* Take the best variant that this processor has, up to the one named; every one for NULL. */
+static void choose_variant(const char *limit)
 {
+    chosen = &baseline;
+    instruction_set = "baseline";
+#if defined(__x86_64__) && defined(__GNUC__)
     __builtin_cpu_init();
+    if (limit && !strcmp(limit, "baseline"))
+        return;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        chosen = &avx2;
+        instruction_set = "AVX2";
+    }
+    if (limit && !strcmp(limit, "AVX2"))
+        return;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         chosen = &avx512;
         instruction_set = "AVX-512";
-    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        chosen = &avx2;
-        instruction_set = "AVX2";
     }
-}
 #else
-static void choose_variant(void) {}
+    (void)limit;
 #endif
+}
 
 #define AT(type, address) ((type *)(uintptr_t)(address))
 typedef unsigned long long address;
@@ -316,6 +322,16 @@ static PyObject *one_sentence(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *limit_to(PyObject *self, PyObject *args)
+{
+    const char *name;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "z", &name))
+        return NULL;
+    choose_variant(name);
+    return PyUnicode_FromString(instruction_set);
+}
+
 static PyObject *describe(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -334,6 +350,8 @@ static PyMethodDef methods[] = {
     {"read_one", one_sentence, METH_VARARGS,
      "read_one(x, recurrent, projection, bias, h, c, y, s, m, n_steps, dim, out, cell_bound, "
      "out_bound): all steps of one sentence; updates h and c, fills y"},
+    {"limit_to", limit_to, METH_VARARGS,
+     "limit_to(\"AVX2\"), limit_to(\"baseline\"), limit_to(None): what is in use from now on"},
     {"instruction_set", describe, METH_NOARGS, "what the loops in use were compiled for"},
     {NULL, NULL, 0, NULL}};
 
@@ -342,6 +360,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_cell", NULL, -1, me
 
 PyMODINIT_FUNC PyInit__cell(void)
 {
-    choose_variant();
+    choose_variant(NULL);
     return PyModule_Create(&module);
 }
