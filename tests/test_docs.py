@@ -59,6 +59,7 @@ def test_python_examples_run(page):
     for n_lines_before, code in blocks(TEXTS[page], "python"):
         # Blank lines in front, so that a traceback names the line of the page.
         exec(compile("\n" * n_lines_before + code, ROOT / page, "exec"), names)
+    assert "relmo" in names  # every page with Python imports it
 
 
 def test_the_pages_with_examples_are_found():

@@ -122,7 +122,9 @@ def test_the_delay_is_two_seconds():
 def test_no_stderr_at_all(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)  # as under pythonw
     with progress("Embedding") as advance:
-        advance(1)
+        assert advance(1) is None
+    assert module._screen.acquire(blocking=False)  # no bar holds the screen
+    module._screen.release()
 
 
 def test_advance_from_many_threads_loses_nothing():
@@ -148,3 +150,11 @@ def test_an_error_inside_passes_through_and_stops_the_timer(monkeypatch):
         isinstance(t, threading.Timer) and not t.finished.is_set() for t in threading.enumerate()
     )
     assert shown == []
+
+
+def test_a_share_tells_the_total():
+    bar = module._Bar("Embedding", None, "words")
+    bar.advance(10, 0.25)
+    assert bar._total == 40
+    bar.advance(10, None)  # as from a pipe, whose length nobody knows
+    assert bar._total == 40
