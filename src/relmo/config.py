@@ -38,7 +38,7 @@ class EncoderConfig(_Values):
     n_characters: int = Field(N_BYTE_CHARACTERS, ge=0, le=10_000_000)
     character_dim: Dim = 16
     max_characters: int = Field(50, ge=3, le=1024)
-    filters: tuple[Filter, ...] = ()
+    filters: tuple[Filter, ...] = Field((), max_length=64)
     n_highway: int = Field(1, ge=0, le=16)
     activation: Literal["relu", "tanh"] = "relu"
     n_words: int = Field(0, ge=0, le=100_000_000)

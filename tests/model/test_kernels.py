@@ -155,3 +155,29 @@ def test_int8_loops_of_every_instruction_set(instruction_set):
     assert ((q * scales[:, None] - x).abs() <= scales[:, None] * 0.5001).all()
     found = Int8Matrix(weight).apply(x)
     torch.testing.assert_close(found, x @ weight.t(), rtol=0, atol=0.3)
+
+
+def test_a_layer_that_is_frozen_in_part_still_learns():
+    layer = ProjectedLstm(3, 8, 4, 3.0, 3.0)
+    layer.bias.requires_grad_(False)
+    y, _, _ = layer(torch.randn(3, 3), [1, 1, 1], torch.zeros(1, 4), torch.zeros(1, 8))
+    y.sum().backward()
+    assert layer.recurrent_weight.grad is not None
+    assert layer.bias.grad is None
+
+
+@needs_kernel
+def test_tensors_with_gaps_are_read_right():
+    torch.manual_seed(2)
+    layer = ProjectedLstm(3, 8, 4, 3.0, 3.0)
+    sizes, x = [2, 1, 1], torch.randn(4, 3)
+    h, c = torch.randn(4, 2).t(), torch.randn(8, 2).t()  # (2, 4), (2, 8), column by column
+    for name, weight in list(layer.named_parameters()):
+        gaps = torch.stack([weight, weight], dim=-1)[..., 0].detach()
+        setattr(layer, name, torch.nn.Parameter(gaps))
+    assert not layer.recurrent_weight.is_contiguous()
+    with torch.inference_mode():
+        fused = layer._read_fused(x, sizes, h, c, None)
+        plain = layer._read_plainly(x, sizes, h, c, None)
+    for found, expected in zip(fused, plain, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -80,7 +80,8 @@ class ProjectedLstm(nn.Module):
         Returns:
             The outputs (N, P), and the state in which each of the B sentences ended.
         """
-        if torch.is_grad_enabled() and (x.requires_grad or self.bias.requires_grad):
+        inputs = (x, h, c, *self.parameters())
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
             return self._read_plainly(x, sizes, h, c, None)
         if kernels.loops is None or x.dtype != torch.float32 or not x.is_cpu:
             return self._read_plainly(x, sizes, h, c, self.int8)
@@ -129,7 +130,8 @@ class ProjectedLstm(nn.Module):
         self, x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor, int8: Int8Weights | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The same with the C kernel, in place: float32 on a CPU, nothing to differentiate."""
-        c, last_h = c.clone(), h.clone()  # the caller's are left alone; ours are written over
+        # The caller's state is left alone; ours is written over, by address, so it has no gaps.
+        c, last_h = (s.clone(memory_format=torch.contiguous_format) for s in (c, h))
         assert kernels.loops is not None
         from_input = self._from_input(x, int8)
         y = x.new_empty(len(x), h.shape[1])
@@ -154,7 +156,10 @@ class ProjectedLstm(nn.Module):
     ) -> None:
         """All steps that the first sentence has left, in one call: updates h and c, fills y."""
         assert kernels.loops is not None
-        weights = (self.recurrent_weight, self.projection_weight, self.bias)
+        weights = (
+            None if weight is None else weight.contiguous()
+            for weight in (self.recurrent_weight, self.projection_weight, self.bias)
+        )
         tensors = (from_input, *weights, h, c, y, s, m)
         kernels.loops.read_one(
             *(0 if tensor is None else tensor.data_ptr() for tensor in tensors),
@@ -178,14 +183,15 @@ class ProjectedLstm(nn.Module):
         assert kernels.loops is not None
         shape = (len(h), c.shape[1])
         bound = math.inf if self.cell_clip is None else self.cell_clip
+        bias = self.bias.contiguous()
         if int8 is None:
             torch.mm(h, self.recurrent_weight.t(), out=from_state)
-            addresses = (t.data_ptr() for t in (from_input, from_state, self.bias, c, m))
+            addresses = [t.data_ptr() for t in (from_input, from_state, bias, c, m)]
             kernels.loops.cell(*addresses, *shape, bound)
         else:
             product, scales = int8.recurrent.times(h, out=from_state.view(torch.int32))
-            tensors = (from_input, product, scales, int8.recurrent.scales, self.bias, c, m)
-            addresses = (t.data_ptr() for t in tensors)
+            columns = int8.recurrent.scales
+            addresses = [t.data_ptr() for t in (from_input, product, scales, columns, bias, c, m)]
             kernels.loops.cell_int8(*addresses, *shape, bound)
 
     def _project(self, m: Tensor, y: Tensor, int8: Int8Weights | None) -> Tensor:
