@@ -33,7 +33,7 @@ Tokenizer = Annotated[
     typer.Option(help="whitespace, words, characters or chinese; the model's own by default."),
 ]
 Precision = Annotated[
-    str, typer.Option(help="float32, or int8: quicker on large models, accurate to about 1 %.")
+    str, typer.Option(help="float32, or int8: quicker on large models, less exact.")
 ]
 Encoding = Annotated[str, typer.Option(help="Of the text.")]
 Errors = Annotated[

@@ -51,7 +51,7 @@ def load(
         options: options.json of a bilm-tf or AllenNLP pair, instead of `source`.
         weights: the HDF5 file that goes with it.
         device: where to compute, as PyTorch names it.
-        precision: "float32", or "int8": quicker, and accurate to about 1 % (docs/how-to/speed.md).
+        precision: "float32", or "int8": quicker, less exact (docs/how-to/speed.md).
         tokenizer: what strings go through; the model's own when None.
     """
     check_precision(precision, device)  # before a large file is read
