@@ -12,7 +12,7 @@ help:  ## List the commands
 
 setup: $(STAMP)  ## Make .venv and install relmo with all that its tests need
 
-$(STAMP): pyproject.toml constraints.txt setup.py src/relmo/model/kernels/cell.c
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/relmo/model/kernels/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

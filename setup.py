@@ -15,6 +15,7 @@ setup(
         Extension(
             "relmo.model.kernels._cell",
             ["src/relmo/model/kernels/cell.c"],
+            depends=["src/relmo/model/kernels/convolution.h"],
             extra_compile_args=flags,
             py_limited_api=True,
             optional=True,

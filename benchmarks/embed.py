@@ -26,10 +26,11 @@ import torch
 from torch import Tensor, nn
 
 import relmo
-from relmo.config import ModelConfig, read_preset
+from relmo.config import ModelConfig
 from relmo.formats import ModelContents
 from relmo.model import kernels
 from relmo.model.bilm import BiLm
+from relmo.presets import read_preset
 from relmo.text.characters import ByteCharacters
 from relmo.text.tokenize import build_tokenizer
 
@@ -248,7 +249,7 @@ def embed_file(size: str, text: Path) -> dict:
 
 def build_random(size: str) -> ModelContents:
     torch.manual_seed(0)
-    config = read_preset(size)
+    config = read_preset(size).model
     return ModelContents(config, BiLm(config).state_dict(), "random weights")
 
 

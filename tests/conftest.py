@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import relmo
-from relmo.config import read_preset
 from relmo.formats import ModelContents
 from relmo.model.bilm import BiLm
+from relmo.presets import read_preset
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
@@ -31,7 +31,7 @@ def elmo_fixtures() -> Path:
 def tiny_contents() -> ModelContents:
     """A tiny model of random weights, loud enough that every layer says something."""
     torch.manual_seed(7)
-    config = read_preset("tiny").model_copy(update={"tokenizer": "whitespace"})
+    config = read_preset("tiny").model.model_copy(update={"tokenizer": "whitespace"})
     bilm = BiLm(config)
     with torch.no_grad():
         for name, parameter in bilm.named_parameters():

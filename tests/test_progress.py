@@ -88,6 +88,11 @@ def test_bar_shows_count_rate_and_time_left():
     assert "data" not in stderr
 
 
+def test_a_note_stands_after_the_rate():
+    _, stderr = run_in_terminal(SLOW.format(unit="words").replace("(20)", "(20, 0.5, 'loss 4.2')"))
+    assert re.search(r"\d+/\d+  [\d.]+ words/s  0:00:\d\d left  loss 4\.2", stderr)
+
+
 def test_bytes_are_shown_humanly():
     script = SLOW.format(unit="bytes").replace("1_000", "10**9").replace("20", "10**7")
     _, stderr = run_in_terminal(script)

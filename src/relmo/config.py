@@ -1,29 +1,35 @@
-"""What a model is made of, as frozen values that refuse what they do not know.
+"""What a model is made of and how it is trained: frozen values that refuse what they do not know.
 
-A preset is a TOML file in `presets/`; a model directory holds the same values in `config.json`.
+Presets (`presets/`) and the `config.toml` of a run directory are such values in TOML; the
+`config.json` of a model directory holds the part of the model.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from importlib import resources
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from relmo.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 N_BYTE_CHARACTERS = 262  # 256 bytes, 5 marks, and 0 for "no token here"
 
 # Upper bounds keep a damaged or hostile file from asking for all the memory there is.
 Dim = Annotated[int, Field(ge=1, le=65_536)]
-Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+T = TypeVar("T")
+# TOML has no null, so it is written "none".
+OrNone = Annotated[T | None, BeforeValidator(lambda value: None if value == "none" else value)]
 Filter = tuple[Annotated[int, Field(ge=1, le=256)], Dim]
 
 
@@ -81,8 +87,8 @@ class LstmConfig(_Values):
     cell_dim: Dim
     projection_dim: Dim
     n_layers: int = Field(2, ge=1, le=16)
-    cell_clip: Clip = 3.0
-    projection_clip: Clip = 3.0
+    cell_clip: OrNone[Positive] = 3.0
+    projection_clip: OrNone[Positive] = 3.0
     residual: bool = True
     projection: bool = True
 
@@ -116,6 +122,73 @@ class ModelConfig(_Values):
         return self.lstm.n_layers + 1
 
 
+class DataConfig(_Values):
+    """What text is, and what it becomes: a vocabulary, and batches of one of two layouts.
+
+    Text is prose in a language, to be split into sentences, or `lines`, a sentence each.
+    `segments`: each sentence for itself (or, `joined`, runs of sentences of up to `segment_tokens`)
+    from a zero state; longer ones are cut. `stream`: `n_streams` texts side by side, `n_steps`
+    tokens at a time, the state carried on, as bilm-tf does.
+    """
+
+    lines: bool = False
+    language: str = "en"
+    encoding: str = "utf-8"
+    vocabulary_size: Annotated[int, Field(ge=4, le=100_000_000)] = 50_000
+    min_count: Count = 1
+    layout: Literal["segments", "stream"] = "segments"
+    batch_tokens: Count = 2560
+    segment_tokens: Annotated[int, Field(ge=4)] = 256
+    joined: bool = False
+    n_streams: Count = 128
+    n_steps: Count = 20
+    valid_share: Share = 0.01
+    valid_tokens: Count = 50_000
+
+
+class ObjectiveConfig(_Values):
+    """The loss: words compared with (0 is all of them), dropout, a factor before gradients."""
+
+    n_samples: Annotated[int, Field(ge=0)] = 4096
+    dropout: Share = 0.1
+    loss_scale: Positive = 1.0
+
+
+class TrainConfig(_Values):
+    """How anything is trained. Of the three limits the first to be reached ends it.
+
+    `validate_every` and `warmup` count steps; `patience` validations without a better one.
+    """
+
+    optimizer: Literal["adam", "adagrad"] = "adam"
+    learning_rate: Positive = 1e-3
+    warmup: Annotated[int, Field(ge=0)] = 0
+    decay: Literal["none", "cosine", "linear"] = "none"
+    clip_norm: OrNone[Positive] = 10.0
+    epochs: OrNone[Count] = 10
+    max_tokens: OrNone[Count] = None
+    max_minutes: OrNone[Positive] = None
+    validate_every: Count = 500
+    patience: OrNone[Count] = None
+    checkpoint_minutes: Positive = 10.0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+    @model_validator(mode="after")
+    def _ends(self) -> TrainConfig:
+        if self.epochs is self.max_tokens is self.max_minutes is None:
+            raise ValueError("nothing would end it: give epochs, max_tokens or max_minutes")
+        return self
+
+
+class PretrainConfig(_Values):
+    """Everything that a pre-training run depends on, but for its text."""
+
+    model: ModelConfig
+    data: DataConfig = DataConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    train: TrainConfig = TrainConfig()
+
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -131,19 +204,3 @@ def parse_config(kind: type[Model], values: Any, where: str) -> Model:
             for e in error.errors(include_url=False)
         ]
         raise ConfigError("\n".join([f"{where} has settings that do not fit:", *lines])) from None
-
-
-def list_presets() -> list[str]:
-    """The names that `read_preset` knows."""
-    folder = resources.files("relmo") / "presets"
-    return sorted(
-        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
-    )
-
-
-def read_preset(name: str) -> ModelConfig:
-    """The sizes of a published or recommended model."""
-    if name not in list_presets():
-        raise ConfigError(f"There is no preset {name!r}. Choose from: {', '.join(list_presets())}.")
-    text = (resources.files("relmo") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
-    return parse_config(ModelConfig, tomllib.loads(text).get("model"), f"preset {name}")

@@ -25,5 +25,9 @@ class CheckpointError(RelmoError):
     """A checkpoint that cannot be written or continued from."""
 
 
+class TrainingError(RelmoError):
+    """Training that cannot go on: the loss diverged, or another process of the job died."""
+
+
 class RelmoWarning(UserWarning):
     """Something odd that relmo can live with, said once."""

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 class Advance(Protocol):
     """What a block under `progress` calls."""
 
-    def __call__(self, n: int, share: float | None = None, /) -> None:
-        """Say that n more are done and, where no total was given, which share that makes."""
+    def __call__(self, n: int, share: float | None = None, note: str = "", /) -> None:
+        """Say that n more are done and, where no total was given, which share that makes.
+
+        A note is shown after the rate.
+        """
 
 
 DELAY_SECONDS = 2.0
@@ -29,7 +32,7 @@ _screen = threading.Lock()  # a bar inside another's work stays hidden: two woul
 def progress(description: str, total: int | None = None, unit: str = "items") -> Iterator[Advance]:
     """Yield ``advance(n)``, for any thread to call; "bytes" are shown as kB, MB, GB."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda n, share=None: None
+        yield lambda n, share=None, note="": None
         return
     bar = _Bar(description, total, unit)
     timer = threading.Timer(DELAY_SECONDS, bar.show)  # a timer, as work may stall at its start
@@ -44,25 +47,30 @@ def progress(description: str, total: int | None = None, unit: str = "items") ->
 class _Bar:
     def __init__(self, description: str, total: int | None, unit: str) -> None:
         self._description, self._total, self._unit = description, total, unit
-        self._done, self._next_update, self._closed = 0, 0.0, False
+        self._done, self._next_update, self._closed, self._note = 0, 0.0, False, ""
         self._shown: Progress | None = None
         self._lock = threading.Lock()
 
-    def advance(self, n: int, share: float | None = None, /) -> None:
+    def advance(self, n: int, share: float | None = None, note: str = "", /) -> None:
         with self._lock:
             self._done += n
+            self._note = note
             if share:
                 self._total = int(self._done / share)
             # rich's rate spans its last 1,000 updates: too many of them make it jump
             if self._shown is not None and time.monotonic() >= self._next_update:
-                self._shown.update(self._shown.task_ids[0], completed=self._done, total=self._total)
+                task = self._shown.tasks[0]
+                task.total = self._total  # as an argument of update it would forget the rate
+                self._shown.update(task.id, completed=self._done, note=note)
                 self._next_update = time.monotonic() + 0.1
 
     def show(self) -> None:
         with self._lock:
             if not self._closed and _screen.acquire(blocking=False):
                 self._shown = _rich_progress(self._unit)
-                self._shown.add_task(self._description, total=self._total, completed=self._done)
+                self._shown.add_task(
+                    self._description, total=self._total, completed=self._done, note=self._note
+                )
                 self._shown.start()
 
     def close(self) -> None:
@@ -86,7 +94,8 @@ def _rich_progress(unit: str) -> Progress:
                 status += f"  {rate}/s"
             if task.time_remaining is not None:
                 status += f"  {timedelta(seconds=int(task.time_remaining))} left"
-            return text.Text(status)
+            note = task.fields["note"]
+            return text.Text(f"{status}  {note}" if note else status)
 
     description = progress.TextColumn("{task.description}", markup=False)
     columns = (description, progress.BarColumn(None), Status(table.Column(no_wrap=True)))

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import relmo
-from relmo.config import read_preset
 from relmo.formats import ModelContents
 from relmo.model import bilm as bilm_module
 from relmo.model.bilm import BiLm
 from relmo.model.scalar_mix import ScalarMix
+from relmo.presets import read_preset
 from relmo.text.characters import ByteCharacters
 
 QUICK = settings(
@@ -50,7 +50,7 @@ def test_all_layers_equal_the_oracle(tmp_path_factory, options, sentences, seed)
 )
 def test_published_sizes(preset, parameters):
     with torch.device("meta"):
-        bilm = BiLm(read_preset(preset))
+        bilm = BiLm(read_preset(preset).model)
     contents = ModelContents(bilm.config, bilm.state_dict(), "a test")
     assert contents.n_parameters == parameters
 

@@ -1,5 +1,8 @@
+import bz2
 import gzip
 import io
+import random
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from relmo.errors import ConfigError, DataError
 from relmo.text import corpus
-from relmo.text.corpus import read_lines
+from relmo.text.corpus import find_texts, read_lines
 
 ENCODINGS = ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp037", "gb18030", "utf-8-sig"]
 
@@ -129,17 +132,54 @@ def test_files_that_cannot_be_opened(tmp_path):
         read_lines("a\0b")
 
 
-def test_gzip_by_content(file):
-    packed = gzip.compress("é\r\nb".encode()) + gzip.compress(b"c\n")
+def zstd_compress(data):
+    return pytest.importorskip("zstandard").compress(data)
+
+
+PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "zstd": zstd_compress}
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+def test_packed_text_by_content(file, packing):
+    pack = PACKERS[packing]
+    packed = pack("é\r\nb".encode()) + pack(b"c\n")  # two members are one text
     assert list(read_lines(file(packed))) == ["é", "bc"]
+    assert list(read_lines(file(pack(b"")))) == []
 
 
+@pytest.mark.parametrize("packing", PACKERS)
 @pytest.mark.parametrize("damage", ["cut", "flip"])
-def test_damaged_gzip(file, damage):
-    packed = gzip.compress(bytes(range(65, 91)) * 1000)
-    packed = packed[:-9] if damage == "cut" else packed[:-6] + b"\0\0" + packed[-4:]
-    with pytest.raises(DataError, match=r"text\.txt is damaged gzip"):
+def test_damaged_packed_text(file, packing, damage):
+    letters = random.Random(1).choices(b"abcdefgh\n", k=100_000)
+    packed = PACKERS[packing](bytes(letters))
+    middle = len(packed) // 2
+    flipped = packed[:middle] + bytes(255 - b for b in packed[middle : middle + 9])
+    packed = packed[:-9] if damage == "cut" else flipped + packed[middle + 9 :]
+    if packing == "zstd" and damage == "flip":  # its literals may be anything; its blocks may not
+        packed = packed[:5] + b"\xff" * 20 + packed[25:]
+    with pytest.raises(DataError, match=rf"text\.txt is damaged {packing}: .*pack it again"):
         list(read_lines(file(packed)))
+
+
+def test_zstd_without_its_package(file, monkeypatch):
+    packed = zstd_compress(b"a\n")
+    if sys.version_info >= (3, 14):
+        pytest.skip("zstd is part of Python")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ConfigError, match=r"text\.txt is packed.*'relmo\[zstd\]'"):
+        list(read_lines(file(packed)))
+
+
+def test_zstd_that_unpacks_to_a_thousand_times_its_size(file):
+    line = b"a line of text " * 1000 + b"\n"
+    path = file(zstd_compress(line * 3000))  # 45 MB
+    assert path.stat().st_size < 10_000
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_lines(path)) == 3000
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -185,3 +225,72 @@ def test_a_line_of_many_chunks_takes_linear_time(file, monkeypatch):
     monkeypatch.setattr(corpus, "_CHUNK", 16)
     path = file(b"x" * 2_000_000 + b"\ny")  # quadratic joining would copy 125 GB
     assert [len(line) for line in read_lines(path)] == [2_000_000, 1]
+
+
+@pytest.mark.parametrize("packing", [None, *PACKERS])
+def test_advance_hears_of_every_byte_of_the_file(file, packing):
+    data = b"some text\n" * 50_000
+    path = file(PACKERS[packing](data) if packing else data)
+    heard = []
+    assert len(list(read_lines(path, advance=heard.append))) == 50_000
+    assert sum(heard) == path.stat().st_size
+
+
+def test_long_lines_come_in_pieces(file, monkeypatch):
+    monkeypatch.setattr(corpus, "_CHUNK", 10)
+    words = [f"word{i}" for i in range(100)]
+    path = file(" ".join(words).encode() + b"\nnext\n" + b"x" * 95)
+    *pieces, end, first, second = read_lines(path, longest=50)
+    assert end == "next"
+    assert first + second == "x" * 95
+    assert 50 <= len(first) < 60
+    assert "".join(pieces).split() == words
+    assert all(len(piece) < 60 and piece.endswith(" ") for piece in pieces[:-1])
+
+
+def test_the_place_of_a_bad_byte_in_a_line_that_was_cut(file, monkeypatch):
+    monkeypatch.setattr(corpus, "_CHUNK", 7)
+    with pytest.raises(DataError, match=r"line 2: .*offset 93 of the line \(offset 95 of the text"):
+        list(read_lines(file(b"a\n" + "é ".encode() * 31 + b"\xff"), longest=20))
+
+
+# ---- which files --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    for name in ("b.txt", "a.txt", "d/c.txt", "d/e/f.gz", "d/.hidden", ".git/x.txt", "g[1].txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["b.txt", "a.txt"], ["b.txt", "a.txt"]),
+        (["d"], ["d/c.txt", "d/e/f.gz"]),
+        (["."], ["a.txt", "b.txt", "d/c.txt", "d/e/f.gz", "g[1].txt"]),
+        (["*.txt"], ["a.txt", "b.txt", "g[1].txt"]),
+        (["**/*.txt"], ["a.txt", "b.txt", "d/c.txt", "g[1].txt"]),
+        (["d/*"], ["d/c.txt", "d/e/f.gz"]),
+        (["g[1].txt"], ["g[1].txt"]),
+        (["d/.hidden"], ["d/.hidden"]),
+        (["-", "a.txt", "-"], ["-", "a.txt"]),
+        (["d/c.txt", "d", "./d/c.txt", "d/../d/c.txt"], ["d/c.txt", "d/e/f.gz"]),
+        ([], []),
+    ],
+)
+def test_find_texts(texts, arguments, expected):
+    assert find_texts(arguments) == expected
+    absolute = [a if a == "-" else str(texts / a) for a in arguments]
+    assert find_texts(absolute) == [e if e == "-" else str(texts / e) for e in expected]
+
+
+@pytest.mark.parametrize("argument", ["missing.txt", "*.md", "empty", "", "a\0b", "x" * 300])
+def test_what_matches_nothing_is_named(texts, argument):
+    with pytest.raises(DataError, match=re.escape(f"{argument!r}")):
+        find_texts(["a.txt", argument])

@@ -1,15 +1,13 @@
 """Pipelines: order, errors from either end, processes, and threads that share a model."""
 
-import itertools
 import threading
-import time
 
 import numpy as np
 import pytest
 from conftest import close
 
 from relmo.errors import DataError
-from relmo.vectors.bulk import embed_lines, read_ahead, written_behind
+from relmo.vectors.bulk import embed_lines, written_behind
 
 LINES = [" ".join(f"w{(i * j) % 11}" for j in range(i % 9)) for i in range(60)]
 
@@ -38,21 +36,6 @@ def test_what_the_reader_raises_reaches_the_caller(tiny, monkeypatch, workers):
     with pytest.raises(DataError, match="line 4 is bad"):
         found.extend(line for line, _, _ in embed_lines(tiny, lines(), workers=workers))
     assert found[:2] == ["a b", "c d"][: len(found[:2])]
-
-
-def test_reading_ahead_is_bounded_and_ends_with_the_consumer():
-    made = itertools.count()
-    before = threading.active_count()
-    stream = read_ahead((next(made) for _ in itertools.repeat(None)), 3)
-    assert [next(stream) for _ in range(5)] == [0, 1, 2, 3, 4]
-    time.sleep(0.05)
-    assert next(made) <= 5 + 3 + 2
-    stream.close()
-    for _ in range(100):
-        if threading.active_count() == before:
-            break
-        time.sleep(0.01)
-    assert threading.active_count() == before
 
 
 def test_writing_behind_keeps_order_and_tells_failures():

@@ -170,11 +170,11 @@ def test_memory_of_a_long_sentence_is_its_result(tiny_contents):
 
     code = """
 import resource, sys, torch, relmo
-from relmo.config import read_preset
+from relmo.presets import read_preset
 from relmo.formats import ModelContents
 from relmo.model.bilm import BiLm
 torch.manual_seed(0)
-config = read_preset("tiny")
+config = read_preset("tiny").model
 model = relmo.Embedder(ModelContents(config, BiLm(config).state_dict(), "test"))
 n = int(sys.argv[1])
 model.embed([["a", "b"] * 50_000])  # windows of full size have been seen

@@ -19,6 +19,9 @@ from relmo.cli.demo import demo
 from relmo.cli.embed import embed
 from relmo.cli.info import info
 from relmo.cli.models import models
+from relmo.cli.perplexity import perplexity
+from relmo.cli.pretrain import pretrain
+from relmo.cli.score import score
 from relmo.errors import RelmoError, RelmoWarning
 
 app = typer.Typer(
@@ -29,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (embed, info, convert, models, demo):
+for verb in (pretrain, embed, perplexity, score, info, convert, models, demo):
     app.command()(verb)
 
 
@@ -62,7 +65,7 @@ def main() -> None:
         app()
     except RelmoError as error:
         typer.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        sys.exit(getattr(error, "exit_code", 2))
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -23,13 +23,13 @@ def demo(seed: arg.Seed = 13) -> None:
     import numpy as np
     import torch
 
-    from relmo.config import read_preset
     from relmo.formats import ModelContents
     from relmo.model.bilm import BiLm
+    from relmo.presets import read_preset
     from relmo.vectors.embedder import Embedder
 
     torch.manual_seed(seed)
-    config = read_preset("tiny")
+    config = read_preset("tiny").model
     random = ModelContents(config, BiLm(config).state_dict(), "random weights")
     model = Embedder(random, tokenizer="whitespace")
     typer.echo(

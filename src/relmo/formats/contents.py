@@ -42,6 +42,7 @@ class ModelContents:
         softmax: the output layer, where it was published.
         remainders: what float32 cannot hold of a tensor after a change of convention, so that
             the change can be undone bit for bit (see ADR 2). Small, and never needed to compute.
+        facts: what its training tells of it, for the model card.
     """
 
     config: ModelConfig
@@ -51,6 +52,7 @@ class ModelContents:
     vocabulary: Vocabulary | None = None
     softmax: Softmax | None = None
     remainders: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def n_parameters(self) -> int:

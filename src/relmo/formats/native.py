@@ -70,6 +70,7 @@ def read(source: Source) -> ModelContents:
         vocabulary=_read_vocabulary(source),
         softmax=_softmax(groups["softmax."], source.where),
         remainders=groups["remainder."],
+        facts=_strings(config.get("facts", {})),
     )
 
 
@@ -89,6 +90,7 @@ def write(
         "relmo_version": __version__,
         "origin": contents.origin,
         "model": contents.config.model_dump(mode="json"),
+        "facts": dict(contents.facts),
     }
     with directory_written_atomically(directory) as folder:
         _write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
@@ -128,6 +130,10 @@ def _read_vocabulary(source: Source) -> Vocabulary | None:
     return parse_vocabulary(read_bytes(source, name, MAX_TEXT_BYTES), f"{source.where}: {name}")
 
 
+def _strings(facts: Any) -> dict[str, str]:
+    return {str(k): str(v) for k, v in facts.items()} if isinstance(facts, dict) else {}
+
+
 def _read_lexicon(source: Source) -> Lexicon:
     name = "lexicon.json"
     if name not in source.names():
@@ -153,6 +159,9 @@ def _softmax(tensors: dict[str, Tensor], where: str) -> Softmax | None:
 def _model_card(contents: ModelContents, name: str) -> str:
     config, lstm = contents.config, contents.config.lstm
     softmax = f"{len(contents.softmax.bias):,} words" if contents.softmax is not None else "none"
+    facts = "".join(
+        f"| {name} | {' '.join(fact.split())} |\n" for name, fact in contents.facts.items()
+    )
     return f"""# {name}
 
 An ELMo bidirectional language model in relmo's format.
@@ -165,7 +174,7 @@ An ELMo bidirectional language model in relmo's format.
 | characters | {config.encoder.scheme}, at most {config.encoder.max_characters} a token |
 | softmax | {softmax} |
 | tokenizer | {config.tokenizer} |
-
+{facts}
 ```python
 import relmo
 

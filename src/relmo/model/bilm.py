@@ -7,14 +7,18 @@ Nothing here keeps state between calls: what an LSTM remembers goes in and comes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from relmo.config import EncoderConfig, LstmConfig, ModelConfig
+from relmo.model.both_ways import read_layer
+from relmo.model.convolutions import strongest
 from relmo.model.int8 import Int8Matrix
 from relmo.model.lstm import ProjectedLstm
 from relmo.model.threads import run_both
@@ -23,8 +27,8 @@ from relmo.text.characters import TokenIds
 
 # What is alive at once: enough for good matrix products, and bounded whatever comes in.
 MAX_TOKENS = 1024  # in the token encoder
-MAX_POSITIONS = 2048  # in its convolutions
 WINDOW_TOKENS = 1024  # in each direction's LSTMs
+BOTH = slice(0, 2)  # directions: 0 forward, 1 backward
 
 
 @dataclass(frozen=True)
@@ -104,19 +108,19 @@ class TokenEncoder(nn.Module):
             nn.init.uniform_(weight, -0.05, 0.05)
             nn.init.zeros_(bias)
             self.convolutions.append(convolution)
-        self.n_filters = config.n_filters
         self.highways = nn.ModuleList(Highway(config.n_filters) for _ in range(config.n_highway))
         self.projection = None
         if config.projection:
             self.projection = nn.Linear(config.feature_dim, output_dim)
             nn.init.normal_(self.projection.weight, std=config.feature_dim**-0.5)
             nn.init.zeros_(self.projection.bias)
-        self.widest = max((width for width, _ in config.filters), default=0)
 
     def forward(self, ids: TokenIds) -> Tensor:
         """Vectors (U, P) for U tokens: some at a time, those of like lengths together."""
         used = _used_characters(ids)
         order = used.argsort()
+        if torch.is_grad_enabled():  # in one piece: each has gradients of all the weights
+            return self._encode_all(ids, used, order).index_select(0, order.argsort())
         halves = order[0::2], order[1::2]
         parts = run_both(*(partial(self._encode_all, ids, used, half) for half in halves))
         return torch.cat(parts).index_select(0, torch.cat(halves).argsort())
@@ -130,43 +134,15 @@ class TokenEncoder(nn.Module):
         if self.words is not None:
             parts.append(self.words(ids.words))  # (U, W)
         if ids.characters is not None:
-            x = self._convolve(ids.characters, used)  # (U, F)
+            assert self.characters is not None
+            filters, biases = zip(*(c.parameters() for c in self.convolutions), strict=True)
+            best = strongest(ids.characters, used, self.characters.weight, filters)
+            x = self.activation(best + torch.cat(biases))  # (U, F)
             for highway in self.highways:
                 x = highway(x)
             parts.append(x)
-        x = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-        if self.projection is not None:
-            x = self.projection(x)
-        return x  # (U, P)
-
-    def _convolve(self, characters: Tensor, used: list[int]) -> Tensor:
-        """The strongest answer of each filter, (U, F).
-
-        Windows of padding alone are all alike, so one of them is enough: characters are cut at the
-        longest word and the widest filter, and no maximum notices.
-        """
-        features, start = [], 0
-        while start < len(used):
-            end = start + max(1, MAX_POSITIONS // (used[start] + self.widest))
-            block = characters[start:end, : max(used[start:end]) + self.widest]
-            features.append(self._strongest(block))
-            start = end
-        return torch.cat(features) if features else characters.new_empty(0, self.n_filters).float()
-
-    def _strongest(self, characters: Tensor) -> Tensor:
-        """Convolutions as matrix products over copied windows: for short words far quicker."""
-        assert self.characters is not None
-        x = self.characters(characters)  # (U, C, E)
-        best = []
-        for convolution in self.convolutions:
-            weight, bias = convolution.parameters()
-            n, _, width = weight.shape
-            windows = x.unfold(1, width, 1).transpose(2, 3)  # (U, C - width + 1, width, E)
-            kernel = weight.permute(2, 1, 0).reshape(-1, n)  # (width · E, n)
-            answers = windows.reshape(-1, len(kernel)) @ kernel
-            best.append(answers.view(*windows.shape[:2], n).amax(dim=1) + bias)
-        activated: Tensor = self.activation(torch.cat(best, dim=1))
-        return activated
+        features = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        return features if self.projection is None else self.projection(features)  # (U, P)
 
 
 def _used_characters(ids: TokenIds) -> Tensor:
@@ -180,7 +156,7 @@ def _used_characters(ids: TokenIds) -> Tensor:
 
 
 class LstmStack(nn.ModuleList):
-    """One direction: L layers, with a residual from the second on."""
+    """The L layers of one direction."""
 
     def __init__(self, config: LstmConfig) -> None:
         dim = config.projection_dim
@@ -195,20 +171,10 @@ class LstmStack(nn.ModuleList):
             )
             for _ in range(config.n_layers)
         )
-        self.residual = config.residual
 
-    def forward(
-        self, x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor
-    ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Packed x (N, P) → x and each layer's output, (N, P) each; h (L, B, P); c (L, B, H)."""
-        outputs, states = [x], []
-        for depth, layer in enumerate(self):
-            y, *state = layer(x, sizes, h[depth], c[depth])
-            x = x + y if self.residual and depth > 0 else y  # the state is y before the residual
-            outputs.append(x)
-            states.append(state)
-        last_h, last_c = zip(*states, strict=True)
-        return outputs, torch.stack(last_h), torch.stack(last_c)
+    def layers(self) -> list[ProjectedLstm]:
+        """From the first to the last."""
+        return cast(list[ProjectedLstm], list(self))
 
 
 class BiLm(nn.Module):
@@ -261,33 +227,68 @@ class BiLm(nn.Module):
         Returns:
             (K, N, 2P), and the state in which each sentence ended.
         """
-        dim = self.config.lstm.projection_dim
         n_kept = self.config.n_outputs if mix is None else len(mix)
-        result = x.new_empty(n_kept, len(index), 2 * dim)
-        state = state or self.initial_state(len(packing.lengths), x)
-        start = state.select(packing.order)  # rows, longest first
+        order = torch.stack([packing.forward, packing.backward]).to(x.device)  # (2, N)
+        result = x.new_empty(n_kept, len(index), self.config.output_dim)
+        dim = self.config.lstm.projection_dim
+        halves = result[..., :dim], result[..., dim:]
+        state = (state or self.initial_state(len(packing.lengths), x)).select(packing.order)
 
-        def read(way: int) -> tuple[Tensor, Tensor]:
-            stack = (self.forward_stack, self.backward_stack)[way]
-            order = (packing.forward, packing.backward)[way].to(x.device)
-            half = result[..., way * dim : (way + 1) * dim]  # (K, N, P)
-            h, c = start.h[way], start.c[way]  # (L, B, P), (L, B, H)
-            for steps, places in packing.windows(WINDOW_TOKENS):
-                sizes, tokens = packing.sizes[steps], order[places]
-                running = sizes[0]
-                layers, new_h, new_c = stack(
-                    x[index[tokens]], sizes, h[:, :running], c[:, :running]
-                )
-                h = torch.cat([new_h, h[:, running:]], dim=1)
-                c = torch.cat([new_c, c[:, running:]], dim=1)
+        def read(ways: slice) -> BiLmState:
+            end = BiLmState(state.h[ways], state.c[ways])
+            for places, layers, after in self.read(x, index[order[ways]], packing, end, ways):
+                end = after
                 kept = layers if mix is None else torch.tensordot(mix, torch.stack(layers), dims=1)
                 for k, layer in enumerate(kept):
-                    half[k, tokens] = layer
-            return h, c
+                    for half, tokens, vectors in zip(halves[ways], order[ways], layer, strict=True):
+                        half[k].index_copy_(0, tokens[places], vectors)
+            return end
 
-        ends = run_both(lambda: read(0), lambda: read(1))
-        h, c = (torch.stack(both) for both in zip(*ends, strict=True))
+        if torch.is_grad_enabled():
+            ends = [read(BOTH)]
+        else:  # nothing to learn: no need to meet after each layer
+            ends = [*run_both(partial(read, slice(0, 1)), partial(read, slice(1, 2)))]
+        h, c = torch.cat([end.h for end in ends]), torch.cat([end.c for end in ends])
         return result, BiLmState(h, c).select(packing.order.argsort())
+
+    def read(
+        self,
+        x: Tensor,
+        index: Tensor,
+        packing: Packing,
+        state: BiLmState,
+        ways: slice = BOTH,
+        dropout: float = 0.0,
+    ) -> Iterator[tuple[slice, list[Tensor], BiLmState]]:
+        """Read packed tokens, window by window, in D directions: both at once, or one alone.
+
+        Args:
+            x: (U, P) vectors of the distinct tokens.
+            index: (D, N) which of them stands at each packed place.
+            packing: how many rows read a token at each step.
+            state: where to start from, of these directions, rows in packed order.
+            ways: which directions these are.
+            dropout: share of each layer's input that is dropped; the residual carries the rest.
+
+        Yields:
+            Packed places, the token vectors and each layer's output (D, n, P), the state after it.
+        """
+        stacks = (self.forward_stack.layers(), self.backward_stack.layers())[ways]
+        for steps, places in packing.windows(WINDOW_TOKENS):
+            sizes, running = packing.sizes[steps], packing.sizes[steps.start]
+            vectors = x.index_select(0, index[:, places].flatten()).view(len(index), -1, x.shape[1])
+            layers, h, c = [vectors], [], []
+            for depth, level in enumerate(zip(*stacks, strict=True)):
+                vectors = functional.dropout(vectors, dropout) if dropout else vectors
+                start = state.h[:, depth, :running], state.c[:, depth, :running]
+                y, last_h, last_c = read_layer(level, vectors, sizes, *start)
+                residual = self.config.lstm.residual and depth > 0
+                vectors = vectors + y if residual else y  # the state is y before the residual
+                layers.append(vectors)
+                h.append(torch.cat([last_h, state.h[:, depth, running:]], dim=1))
+                c.append(torch.cat([last_c, state.c[:, depth, running:]], dim=1))
+            state = BiLmState(torch.stack(h, dim=1), torch.stack(c, dim=1))
+            yield places, layers, state
 
     def initial_state(self, n_sentences: int, like: Tensor) -> BiLmState:
         """Nothing read yet: zeros, of `like`'s kind."""

@@ -87,6 +87,17 @@ class ProjectedLstm(nn.Module):
             return self._read_plainly(x, sizes, h, c, self.int8)
         return self._read_fused(x, sizes, h, c, self.int8)
 
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Input, recurrent, bias, projection."""
+        return self.input_weight, self.recurrent_weight, self.bias, self.projection_weight
+
+    def clips(self) -> tuple[float, float]:
+        """Of the cell and of the projected output; infinite where there is none."""
+        projected = self.projection_weight is not None
+        bounds = self.cell_clip, self.projection_clip if projected else None
+        cell, output = (math.inf if bound is None else bound for bound in bounds)
+        return cell, output
+
     def quantize(self) -> None:
         """Multiply in int8 from now on, with the weights as they are now."""
         projection = self.projection_weight

@@ -7,8 +7,10 @@ of them: no thread waits for another inside a matrix product.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -16,18 +18,37 @@ import torch
 T = TypeVar("T")
 
 _pool: ThreadPoolExecutor | None = None
+_spared = threading.local()  # .n_threads: what `run_both` may use inside `between_products`
+
+
+@contextmanager
+def between_products() -> Iterator[None]:
+    """Use one core for everything but `run_both`.
+
+    PyTorch's threads go on spinning for milliseconds after small work that they shared, on the very
+    cores that the two directions want next.
+    """
+    outer, n_threads = getattr(_spared, "n_threads", None), torch.get_num_threads()
+    _spared.n_threads = outer or n_threads
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _spared.n_threads = outer
+        torch.set_num_threads(n_threads)
 
 
 def run_both(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
     """Results of both calls, made at once where there are two cores and nothing to learn."""
-    n_threads = torch.get_num_threads()
+    own = torch.get_num_threads()
+    n_threads = getattr(_spared, "n_threads", None) or own
     if n_threads < 2 or torch.is_grad_enabled():
         return first(), second()
     inference = torch.is_inference_mode_enabled()
 
     def second_elsewhere() -> T:
         torch.set_num_threads(n_threads // 2)  # PyTorch keeps this, and the modes, by thread
-        with torch.no_grad(), torch.inference_mode(inference):
+        with torch.inference_mode(inference), torch.no_grad():  # in this order: False means grad
             return second()
 
     pending = _executor().submit(second_elsewhere)
@@ -36,7 +57,7 @@ def run_both(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
         result = first()
     finally:
         wait([pending])  # in any case: it writes into the caller's tensors
-        torch.set_num_threads(n_threads)
+        torch.set_num_threads(own)
     return result, pending.result()
 
 

@@ -1,29 +1,90 @@
-"""Text in files: one sentence a line, read as a stream."""
+"""Text in files: which they are, and their lines, read as a stream, packed or not."""
 
+import bz2
 import codecs
+import glob
 import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from relmo.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 _CHUNK = 1 << 16
+_BZIP2_STARTS = (b"1AY&SY", b"\x17rE8P\x90")  # after "BZh9": of a block, and of an empty file
 _ERRORS = ("strict", "replace", "ignore", "backslashreplace")
 
 
+def find_texts(arguments: Sequence[str]) -> list[str]:
+    """The files that files, directories, patterns (`*`, `?`, `[]`, `**`) and "-" stand for.
+
+    A directory stands for all files below it. Hidden files and directories are left out unless
+    they are named outright; no other file is: one that is not text is named when it is read.
+    Order is that of the arguments, sorted by path within each; a file named twice comes once.
+    """
+    found: dict[str | Path, str] = {}
+    for argument in arguments:
+        if argument == "-":
+            found["-"] = "-"
+            continue
+        files = [file for match in _matches(argument) for file in _files(match)]
+        if not files:
+            raise DataError(
+                f"{argument!r} matches no file. Name files or directories that hold text, patterns "
+                'in quotes such as "texts/**/*.txt", or - for standard input.'
+            )
+        for file in files:
+            found.setdefault(file.resolve(), str(file))
+    return list(found.values())
+
+
+def _matches(argument: str) -> list[Path]:
+    try:
+        if argument and Path(argument).exists():  # a name may hold a bracket and mean it
+            return [Path(argument)]
+        # Unlike Path.glob this leaves hidden files out, as shells do.
+        return sorted(map(Path, glob.glob(argument, recursive=True)))  # noqa: PTH207
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        reason = getattr(error, "strerror", error)
+        raise DataError(f"Cannot look for {argument!r}: {reason}. Check the name.") from error
+
+
+def _files(path: Path) -> Iterable[Path]:
+    if not path.is_dir():
+        return [path]
+    below = (file for file in path.rglob("*") if file.is_file())
+    return sorted(f for f in below if not any(p[0] == "." for p in f.relative_to(path).parts))
+
+
 def read_lines(
-    source: str | Path, *, encoding: str = "utf-8", errors: str = "strict"
+    source: str | Path,
+    *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    longest: int | None = None,
+    advance: Callable[[int], object] | None = None,
 ) -> Iterator[str]:
     r"""Read the lines of a file, or of standard input if `source` is "-".
 
     A line ends at `\n` alone; a `\r` before it and a byte order mark at the start are dropped.
-    Blank lines are kept. Gzip is recognised by its content. Bytes that do not decode raise
-    `DataError`, or are treated as Python's "replace", "ignore" and "backslashreplace" do. The file
-    is opened at once, and read as its lines are asked for.
+    Blank lines are kept. Gzip, bzip2 and zstd are recognised by their content. Bytes that do not
+    decode raise `DataError`, or are treated as Python's "replace", "ignore" and "backslashreplace"
+    do. The file is opened at once, and read as its lines are asked for.
+
+    Args:
+        source: the file, or "-".
+        encoding: of the text.
+        errors: what to do with bytes that do not decode.
+        longest: cut a line when this many characters are there, at a space if one is near, so
+            that memory is bounded whatever the file holds.
+        advance: called with the number of bytes, still packed, at each read from the file.
     """
     if errors not in _ERRORS:
         raise ConfigError(f"Unknown --errors {errors!r}: expected one of {', '.join(_ERRORS)}.")
@@ -35,17 +96,42 @@ def read_lines(
     except (LookupError, ValueError):
         expected = "a text encoding of Python's, such as utf-8, latin-1, cp1252 or utf-16"
         raise ConfigError(f"Unknown --encoding {encoding!r}: expected {expected}.") from None
+    name = "standard input" if source == "-" else str(source)
+    return _lines(open_bytes(source, advance), name, encoding, decoder, longest)
+
+
+def open_bytes(
+    source: str | Path, advance: Callable[[int], object] | None = None
+) -> io.BufferedReader:
+    """Open a file, or standard input if `source` is "-", as the bytes that it holds."""
     if source == "-" and not sys.stdin:
         raise DataError("Standard input is closed. Name a file, or send the text in by a pipe.")
-    name = "standard input" if source == "-" else str(source)
     try:
-        stream = _standard_input() if source == "-" else Path(source).open("rb")  # noqa: SIM115
+        if source == "-":
+            stream = _standard_input()
+        elif advance:
+            return io.BufferedReader(_CountedFile(source, advance))
+        else:
+            stream = Path(source).open("rb")  # noqa: SIM115
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = getattr(error, "strerror", error)
-        raise DataError(f"Cannot read {name}: {reason}. Check the name of the file.") from error
+        raise DataError(f"Cannot read {source}: {reason}. Check the name of the file.") from error
     if not hasattr(stream, "peek"):  # standard input replaced by plain bytes
         stream = io.BufferedReader(cast(io.RawIOBase, stream))
-    return _lines(cast(io.BufferedReader, stream), name, encoding, decoder)
+    return cast(io.BufferedReader, stream)
+
+
+class _CountedFile(io.FileIO):
+    """A file that tells how many bytes are read from it."""
+
+    def __init__(self, path: str | Path, advance: Callable[[int], object]) -> None:
+        super().__init__(path)
+        self._advance = advance
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        n = super().readinto(buffer)
+        self._advance(n)
+        return n
 
 
 def _standard_input() -> BinaryIO:
@@ -57,9 +143,14 @@ def _standard_input() -> BinaryIO:
 
 
 def _lines(
-    stream: io.BufferedReader, name: str, encoding: str, decoder: codecs.IncrementalDecoder
+    stream: io.BufferedReader,
+    name: str,
+    encoding: str,
+    decoder: codecs.IncrementalDecoder,
+    longest: int | None,
 ) -> Iterator[str]:
     n_bytes = n_lines = 0  # read so far
+    n_cut = 0  # bytes of the line that is being read, in pieces that were cut off
     unfinished: list[str] = []  # pieces of a line that goes on in the next chunk
     failure: UnicodeDecodeError | None = None
     for chunk in _chunks(stream, name):
@@ -82,18 +173,20 @@ def _lines(
         unfinished.append(first)
         for other in others:
             yield "".join(unfinished).removesuffix("\r")
-            unfinished = [other]
-        n_bytes += len(chunk)
-        n_lines += len(others)
+            unfinished, n_cut = [other], 0
+        n_bytes, n_lines = n_bytes + len(chunk), n_lines + len(others)
         if failure:
             break
+        if longest and sum(map(len, unfinished)) >= longest:
+            piece, rest = _cut("".join(unfinished))
+            yield piece
+            unfinished, n_cut = [rest], n_cut + _n_bytes(piece, encoding)
     line = "".join(unfinished)
     if failure:
-        newline = "\n".encode(encoding, "replace")  # begins with a byte order mark in some
-        in_line = len(f"\n{line}".encode(encoding, "replace")) - len(newline)
+        in_line = n_cut + _n_bytes(line, encoding) if n_lines else offset
         raise DataError(
             f"{name}, line {n_lines + 1}: found the byte 0x{failure.object[failure.start]:02x} at "
-            f"offset {in_line if n_lines else offset} of the line (offset {offset} of the text), "
+            f"offset {in_line} of the line (offset {offset} of the text), "
             f"which is not {encoding} ({failure.reason}). Give the encoding of the text with "
             "--encoding, or put a replacement character there with --errors replace."
         ) from failure
@@ -101,18 +194,74 @@ def _lines(
         yield line
 
 
+def _cut(line: str) -> tuple[str, str]:
+    """Cut after the last space if it is in the second half, else at the end."""
+    place = line.rfind(" ") + 1
+    return (line[:place], line[place:]) if place > len(line) // 2 else (line, "")
+
+
+def _n_bytes(text: str, encoding: str) -> int:
+    newline = "\n".encode(encoding, "replace")  # begins with a byte order mark in some
+    return len(f"\n{text}".encode(encoding, "replace")) - len(newline)
+
+
 def _chunks(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
-    """Yield the bytes, unpacked if they begin as gzip does, and an empty chunk at the end."""
+    """Yield the bytes, unpacked if they begin as packed ones do, and an empty chunk at the end."""
+    packing = ""
     try:
-        packed = stream.peek(3).startswith(b"\x1f\x8b\x08")
-        plain = gzip.GzipFile(fileobj=stream) if packed else stream
-        while chunk := plain.read1(_CHUNK):
-            yield chunk
+        start = stream.peek(10)
+        if start.startswith(b"\x1f\x8b\x08"):
+            packing = "gzip"
+            yield from iter(partial(gzip.GzipFile(fileobj=stream).read1, _CHUNK), b"")
+        elif start.startswith(b"BZh") and start[4:10] in _BZIP2_STARTS:
+            packing = "bzip2"
+            yield from iter(partial(bz2.BZ2File(stream).read1, _CHUNK), b"")
+        elif start.startswith(b"\x28\xb5\x2f\xfd"):
+            packing = "zstd"
+            yield from _unpack_zstd(stream, name)
+        else:
+            yield from iter(partial(stream.read1, _CHUNK), b"")
         yield b""
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name} is damaged gzip: {error}. Fetch or pack it again.") from error
-    except OSError as error:
-        raise DataError(f"Cannot read {name}: {error.strerror}. Check the disk.") from error
+    except (EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"Cannot read {name}: {error.strerror}. Check the disk.") from error
+        raise DataError(f"{name} is damaged {packing}: {error}. Fetch or pack it again.") from error
     finally:
         if stream is not getattr(sys.stdin, "buffer", None):
             stream.close()
+
+
+def _unpack_zstd(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
+    """Yield what the frames hold; an error in them is raised as an `EOFError`."""
+    start_frame, damage = _zstd(name)
+    frame = start_frame()
+    # A little at a time: a byte may unpack to tens of thousands.
+    while packed := stream.read1(256):
+        while packed:
+            if frame.eof:
+                frame = start_frame()
+            try:
+                unpacked = frame.decompress(packed)
+            except damage as error:
+                raise EOFError(error) from error
+            for start in range(0, len(unpacked), _CHUNK):
+                yield unpacked[start : start + _CHUNK]
+            packed = frame.unused_data if frame.eof else b""
+    if not frame.eof:
+        raise EOFError("it ends in the middle of a frame")
+
+
+def _zstd(name: str) -> tuple[Callable[[], Any], type[Exception]]:
+    """What starts to unpack a frame, and what it raises when the frame is damaged."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.ZstdDecompressor, zstd.ZstdError
+    try:
+        import zstandard
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} is packed with zstd. To read it needs the package zstandard, which is not "
+            "installed. Install it with: pip install 'relmo[zstd]'"
+        ) from error
+    return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError

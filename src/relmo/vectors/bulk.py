@@ -6,26 +6,24 @@ Everything that waits does so in queues of bounded length, and order is kept.
 from __future__ import annotations
 
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
-from queue import Empty, Queue
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec
 
 import torch
 import torch.multiprocessing
 
+from relmo.ahead import read_ahead
 from relmo.errors import DataError
 from relmo.formats import ModelContents
 from relmo.text.batch import cut_into_pools
 from relmo.vectors.choice import Array, Layers
 from relmo.vectors.embedder import Embedder
 
-T = TypeVar("T")
 P = ParamSpec("P")
 Line = tuple[str, list[str]]  # a line and its tokens
 
@@ -58,38 +56,6 @@ def embed_lines(
 
 def _tokens(pool: list[Line]) -> list[list[str]]:
     return [tokens for _, tokens in pool]
-
-
-def read_ahead(items: Iterable[T], n: int) -> Iterator[T]:
-    """The same items, made in another thread that is at most n ahead."""
-    queue: Queue[tuple[T | None, BaseException | None]] = Queue(n)
-    gone = threading.Event()
-
-    def produce() -> None:
-        try:
-            for item in items:
-                queue.put((item, None))
-                if gone.is_set():
-                    return
-            queue.put((None, StopIteration()))
-        except BaseException as error:  # raised again where the items are used
-            queue.put((None, error))
-
-    # A daemon: somebody who presses Ctrl-C shall not wait for standard input to say something.
-    threading.Thread(target=produce, name="relmo-reader", daemon=True).start()
-    try:
-        while True:
-            item, error = queue.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield cast(T, item)
-    finally:
-        gone.set()
-        with suppress(Empty):
-            while True:  # makes room for the item that the thread may be about to put
-                queue.get_nowait()
 
 
 @contextmanager

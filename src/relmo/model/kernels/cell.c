@@ -1,5 +1,6 @@
-/* The LSTM cell in one pass over memory: σ, tanh, clip and products, for one step of one layer;
- * and what stands around an int8 matrix product: float32 to int8, int32 back to float32.
+/* The LSTM cell in one pass over memory: σ, tanh, clip and products, for one step of one layer, and
+ * the way back through it; what stands around an int8 matrix product: float32 to int8, int32 back to
+ * float32; and the strongest answers of convolutions (convolution.h).
  *
  * Eager PyTorch spends a dozen passes on this, more time than the matrix products of a small model.
  * Plain C that the compiler vectorises; on x86-64 it is compiled for several instruction sets and
@@ -16,6 +17,8 @@
 #else
 #define INLINE static inline __attribute__((always_inline))
 #endif
+
+#include "convolution.h"
 
 /* e^x for x in [-87, 88], where float32 neither overflows nor loses precision: 2^n · e^r. */
 INLINE float exp_(float x)
@@ -92,6 +95,44 @@ INLINE void cell_row_int8(const float *restrict x, const int32_t *restrict s, fl
     CELL_ROW(SCALED)
 }
 
+/* The cell while learning: the gates' values are kept in x, the new c and m in places of their own. */
+INLINE void cell_row_kept(float *restrict x, const float *restrict s, const float *restrict b,
+                          const float *restrict before, float *restrict c, float *restrict m,
+                          Py_ssize_t dim, float bound)
+{
+    for (Py_ssize_t j = 0; j < dim; j++) {
+        float i = sigmoid_(x[j] + s[j] + b[j]);
+        float f = sigmoid_(x[dim + j] + s[dim + j] + b[dim + j]);
+        float g = tanh_(x[2 * dim + j] + s[2 * dim + j] + b[2 * dim + j]);
+        float o = sigmoid_(x[3 * dim + j] + s[3 * dim + j] + b[3 * dim + j]);
+        float next = clip_(f * before[j] + i * g, bound);
+        x[j] = i, x[dim + j] = f, x[2 * dim + j] = g, x[3 * dim + j] = o;
+        c[j] = next;
+        m[j] = o * tanh_(next);
+    }
+}
+
+/* Backwards through it: from the gradients of m and of c (dc, which becomes that of the c before) to
+ * those of the gates before σ and tanh (d). No gradient passes a c that was clipped. */
+INLINE void cell_row_back(const float *restrict x, const float *restrict before,
+                          const float *restrict c, const float *restrict dm, float *restrict dc,
+                          float *restrict d, Py_ssize_t dim, float bound)
+{
+    for (Py_ssize_t j = 0; j < dim; j++) {
+        float i = x[j], f = x[dim + j], g = x[2 * dim + j], o = x[3 * dim + j];
+        float t = tanh_(c[j]);
+        float free = f * before[j] + i * g;
+        float inner = dc[j] + dm[j] * o * (1.0f - t * t);
+        inner = free > bound ? 0.0f : inner;
+        inner = free < -bound ? 0.0f : inner;
+        d[j] = inner * g * i * (1.0f - i);
+        d[dim + j] = inner * before[j] * f * (1.0f - f);
+        d[2 * dim + j] = inner * i * (1.0f - g * g);
+        d[3 * dim + j] = dm[j] * t * o * (1.0f - o);
+        dc[j] = inner * f;
+    }
+}
+
 /* Float32 to int8, the largest magnitude to 127; returns what one unit is worth. */
 INLINE float quantize_row(const float *restrict x, int8_t *restrict q, Py_ssize_t dim)
 {
@@ -164,6 +205,14 @@ INLINE void read_one(const struct one *a)
     }
 }
 
+/* Words whose characters' vectors are `size` numbers each; rows of g and where are `stride` apart. */
+struct back {
+    const float *x, *kernels, *g;
+    const int32_t *where;
+    float *dx, *dkernels;
+    Py_ssize_t words, size, n, stride, length, dim;
+};
+
 /* Every loop over rows, compiled for one instruction set. */
 #define VARIANT(isa, target)                                                                      \
     target static void cell_##isa(const float *x, const float *s, const float *b, float *c,       \
@@ -180,6 +229,22 @@ INLINE void read_one(const struct one *a)
             cell_row_int8(x + 4 * dim * r, s + 4 * dim * r, row_scales[r], column_scales, b,      \
                           c + dim * r, m + dim * r, dim, bound);                                  \
     }                                                                                             \
+    target static void cell_kept_##isa(float *x, const float *s, const float *b,                  \
+                                       const float *before, float *c, float *m, Py_ssize_t n,     \
+                                       Py_ssize_t dim, float bound)                               \
+    {                                                                                             \
+        for (Py_ssize_t r = 0; r < n; r++)                                                        \
+            cell_row_kept(x + 4 * dim * r, s + 4 * dim * r, b, before + dim * r, c + dim * r,     \
+                          m + dim * r, dim, bound);                                               \
+    }                                                                                             \
+    target static void cell_back_##isa(const float *x, const float *before, const float *c,       \
+                                       const float *dm, float *dc, float *d, Py_ssize_t n,        \
+                                       Py_ssize_t dim, float bound)                               \
+    {                                                                                             \
+        for (Py_ssize_t r = 0; r < n; r++)                                                        \
+            cell_row_back(x + 4 * dim * r, before + dim * r, c + dim * r, dm + dim * r,           \
+                          dc + dim * r, d + 4 * dim * r, dim, bound);                             \
+    }                                                                                             \
     target static void quantize_##isa(const float *x, int8_t *q, float *row_scales, Py_ssize_t n, \
                                       Py_ssize_t dim)                                             \
     {                                                                                             \
@@ -194,18 +259,41 @@ INLINE void read_one(const struct one *a)
             scale_row(s + dim * r, row_scales[r], column_scales, y + dim * r, dim, bound);        \
     }                                                                                             \
     target static void read_one_##isa(const struct one *a) { read_one(a); }                       \
-    static const struct variant isa = {cell_##isa, cell_int8_##isa, quantize_##isa, scale_##isa,  \
-                                       read_one_##isa};
+    target static void strongest_##isa(const float *answers, float *best, int32_t *where,         \
+                                       Py_ssize_t words, Py_ssize_t places, Py_ssize_t n,         \
+                                       Py_ssize_t stride)                                         \
+    {                                                                                             \
+        for (Py_ssize_t w = 0; w < words; w++)                                                    \
+            strongest_row(answers + n * places * w, best + stride * w, where + stride * w,        \
+                          places, n);                                                             \
+    }                                                                                             \
+    target static void strongest_back_##isa(const struct back *a)                                 \
+    {                                                                                             \
+        for (Py_ssize_t w = 0; w < a->words; w++)                                                 \
+            strongest_row_back(a->x + a->size * w, a->kernels, a->g + a->stride * w,              \
+                               a->where + a->stride * w, a->dx + a->size * w, a->dkernels, a->n,  \
+                               a->length, a->dim);                                                \
+    }                                                                                             \
+    static const struct variant isa = {cell_##isa, cell_int8_##isa, cell_kept_##isa,              \
+                                       cell_back_##isa, quantize_##isa, scale_##isa,              \
+                                       read_one_##isa, strongest_##isa, strongest_back_##isa};
 
 struct variant {
     void (*cell)(const float *, const float *, const float *, float *, float *, Py_ssize_t,
                  Py_ssize_t, float);
     void (*cell_int8)(const float *, const int32_t *, const float *, const float *, const float *,
                       float *, float *, Py_ssize_t, Py_ssize_t, float);
+    void (*cell_kept)(float *, const float *, const float *, const float *, float *, float *,
+                      Py_ssize_t, Py_ssize_t, float);
+    void (*cell_back)(const float *, const float *, const float *, const float *, float *, float *,
+                      Py_ssize_t, Py_ssize_t, float);
     void (*quantize)(const float *, int8_t *, float *, Py_ssize_t, Py_ssize_t);
     void (*scale)(const int32_t *, const float *, const float *, float *, Py_ssize_t, Py_ssize_t,
                   float);
     void (*read_one)(const struct one *);
+    void (*strongest)(const float *, float *, int32_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+                      Py_ssize_t);
+    void (*strongest_back)(const struct back *);
 };
 
 VARIANT(baseline, )
@@ -276,6 +364,36 @@ static PyObject *cell_int8(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *cell_kept(PyObject *self, PyObject *args)
+{
+    address x, s, b, before, c, m;
+    Py_ssize_t n, dim;
+    float bound;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKnnf", &x, &s, &b, &before, &c, &m, &n, &dim, &bound))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    chosen->cell_kept(AT(float, x), AT(float, s), AT(float, b), AT(float, before), AT(float, c),
+                      AT(float, m), n, dim, bound);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *cell_back(PyObject *self, PyObject *args)
+{
+    address x, before, c, dm, dc, d;
+    Py_ssize_t n, dim;
+    float bound;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKnnf", &x, &before, &c, &dm, &dc, &d, &n, &dim, &bound))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    chosen->cell_back(AT(float, x), AT(float, before), AT(float, c), AT(float, dm), AT(float, dc),
+                      AT(float, d), n, dim, bound);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyObject *quantize(PyObject *self, PyObject *args)
 {
     address x, q, rows;
@@ -322,6 +440,36 @@ static PyObject *one_sentence(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *strongest(PyObject *self, PyObject *args)
+{
+    address answers, best, where;
+    Py_ssize_t words, places, n, stride;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKnnnn", &answers, &best, &where, &words, &places, &n, &stride))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    chosen->strongest(AT(float, answers), AT(float, best), AT(int32_t, where), words, places, n,
+                      stride);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *strongest_back(PyObject *self, PyObject *args)
+{
+    address x, kernels, g, where, dx, dkernels;
+    struct back a;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKnnnnnn", &x, &kernels, &g, &where, &dx, &dkernels, &a.words,
+                          &a.size, &a.n, &a.stride, &a.length, &a.dim))
+        return NULL;
+    a.x = AT(float, x), a.kernels = AT(float, kernels), a.g = AT(float, g);
+    a.where = AT(int32_t, where), a.dx = AT(float, dx), a.dkernels = AT(float, dkernels);
+    Py_BEGIN_ALLOW_THREADS
+    chosen->strongest_back(&a);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyObject *limit_to(PyObject *self, PyObject *args)
 {
     const char *name;
@@ -344,12 +492,21 @@ static PyMethodDef methods[] = {
     {"cell", cell, METH_VARARGS, "cell(x, s, b, c, m, n, dim, bound): updates c, fills m"},
     {"cell_int8", cell_int8, METH_VARARGS,
      "cell_int8(x, s, row_scales, column_scales, b, c, m, n, dim, bound): the same, s is int32"},
+    {"cell_kept", cell_kept, METH_VARARGS,
+     "cell_kept(x, s, b, before, c, m, n, dim, bound): puts the gates' values into x, fills c and m"},
+    {"cell_back", cell_back, METH_VARARGS,
+     "cell_back(gates, before, c, dm, dc, d, n, dim, bound): updates dc, fills d"},
     {"quantize", quantize, METH_VARARGS, "quantize(x, q, row_scales, n, dim): fills q and scales"},
     {"scale", scale, METH_VARARGS,
      "scale(s, row_scales, column_scales, y, n, dim, bound): int32 to clipped float32"},
     {"read_one", one_sentence, METH_VARARGS,
      "read_one(x, recurrent, projection, bias, h, c, y, s, m, n_steps, dim, out, cell_bound, "
      "out_bound): all steps of one sentence; updates h and c, fills y"},
+    {"strongest", strongest, METH_VARARGS,
+     "strongest(answers, best, where, words, places, n, stride): fills best and where"},
+    {"strongest_back", strongest_back, METH_VARARGS,
+     "strongest_back(x, kernels, g, where, dx, dkernels, words, size, n, stride, length, dim): adds "
+     "to dx and dkernels"},
     {"limit_to", limit_to, METH_VARARGS,
      "limit_to(\"AVX2\"), limit_to(\"baseline\"), limit_to(None): what is in use from now on"},
     {"instruction_set", describe, METH_NOARGS, "what the loops in use were compiled for"},

@@ -1,0 +1,184 @@
+"""One run: the text prepared, the model built, trained and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from relmo.config import PretrainConfig
+from relmo.errors import ConfigError, DataError
+from relmo.files import written_atomically
+from relmo.formats import ModelContents
+from relmo.model import kernels
+from relmo.model.bilm import BiLm
+from relmo.pretrain.choice import Inputs, read_inputs
+from relmo.pretrain.learner import BiLmLearner
+from relmo.pretrain.result import Facts, build_contents, write_result
+from relmo.text.blocks import Blocks
+from relmo.text.characters import ByteCharacters, CharacterScheme
+from relmo.text.corpus import find_texts
+from relmo.text.layouts import Part, Segments, Streams
+from relmo.text.shards import Corpus, prepare_corpus
+from relmo.text.vocabulary import Vocabulary, build_vocabulary, check_order, read_vocabulary
+from relmo.train.interruption import Interrupted
+from relmo.train.loop import Outcome, train
+from relmo.train.run_directory import RunDirectory
+from relmo.train.world import World
+
+
+class Job:
+    """A run from its inputs to its model; every process has one."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: PretrainConfig,
+        inputs: Inputs,
+        init: ModelContents | None,
+        cache: Path,
+        world: World,
+    ) -> None:
+        self.run, self.config, self.inputs, self.init = run, config, inputs, init
+        self.cache, self.world = cache, world
+
+    def prepare(self) -> None:
+        """Bring text into shards, words into a vocabulary, and check that they are the run's."""
+        if self.world.is_first:
+            self.run.write_environment(lstm_cell=kernels.description, world_size=self.world.size)
+            self._read_corpora(None)
+            self._check_same_text()
+        self.world.barrier()
+        if not self.world.is_first:  # from the shards that are there now
+            self._read_corpora(1)
+        counts = self.corpus.count_words()
+        self.vocabulary = self._choose_vocabulary(counts)
+        self.facts = Facts.of(self.corpus, counts, self.vocabulary, self.inputs.texts)
+
+    def train(self, *, resume: bool, tensorboard: bool) -> Outcome:
+        """Train, and write the model whatever the reason to stop."""
+        config, seed = self.config, self.config.train.seed
+        scheme = self._build_scheme()
+        blocks = Blocks.of(self.corpus)
+        if self.valid is None:
+            data = config.data
+            blocks, held_out = blocks.hold_out(data.valid_share, data.valid_tokens, seed)
+        else:
+            held_out = Blocks.of(self.valid).some(config.data.valid_tokens, seed)
+        valid = Segments(held_out, config.data, scheme, self.vocabulary)
+        streams = config.data.layout == "stream"
+        source = (Streams if streams else Segments)(
+            blocks,
+            config.data,
+            scheme,
+            self.vocabulary,
+            seed=seed,
+            part=Part(self.world.rank, self.world.size),
+        )
+        learner = BiLmLearner(
+            *self._build_model(),
+            config.objective,
+            config.train.optimizer,
+            config.train.clip_norm,
+            valid,
+            self.world,
+            n_streams=config.data.n_streams if streams else 0,
+        )
+        try:
+            outcome = train(
+                learner,
+                source,
+                config.train,
+                self.run,
+                self.world,
+                n_epoch_tokens=source.n_tokens,
+                resume=resume,
+                tensorboard=tensorboard,
+            )
+        except Interrupted:
+            self._write_result()
+            raise
+        self._write_result()
+        return outcome
+
+    def _read_corpora(self, workers: int | None) -> None:
+        data = self.config.data
+
+        def read(texts: Sequence[str]) -> Corpus:
+            return prepare_corpus(
+                find_texts(texts),
+                tokenizer=self.config.model.tokenizer,
+                lines=data.lines,
+                language=data.language,
+                cache=self.cache,
+                encoding=data.encoding,
+                workers=workers,
+            )
+
+        self.corpus = read(self.inputs.texts)
+        self.valid = read(self.inputs.valid) if self.inputs.valid else None
+
+    def _check_same_text(self) -> None:
+        """A run goes on with the text that it began with."""
+        path = self.run.path / "inputs.json"
+        keys = {"key": self.corpus.key, "valid_key": self.valid and self.valid.key}
+        if path.exists():
+            before = read_inputs(path)
+            if {name: before.get(name) for name in keys} != keys:
+                raise DataError(
+                    f"{self.run.path} was trained on other text: {' '.join(before['texts'])}. Give "
+                    "that, unchanged, or start a new run from its model with --init."
+                )
+        with written_atomically(path) as written:
+            text = json.dumps({**asdict(self.inputs), **keys}, indent=2) + "\n"
+            written.write_text(text, encoding="utf-8")
+
+    def _choose_vocabulary(self, counts: Mapping[str, int]) -> Vocabulary:
+        """The file's, the earlier model's, or the corpus's most frequent words."""
+        init = self.init
+        if self.inputs.vocabulary is not None:
+            vocabulary = read_vocabulary(Path(self.inputs.vocabulary))
+            check_order(vocabulary, counts, self.inputs.vocabulary)
+            return vocabulary
+        if init is not None and init.softmax is not None and init.vocabulary is not None:
+            return init.vocabulary
+        data = self.config.data
+        return build_vocabulary(counts, data.vocabulary_size, data.min_count)
+
+    def _build_scheme(self) -> CharacterScheme:
+        if self.init is not None:
+            return self.init.build_scheme()
+        if self.config.model.encoder.scheme != "bytes":
+            raise ConfigError(
+                "A model of the lexicon scheme can be gone on with (--init), but not begun: set "
+                "model.encoder.scheme=bytes."
+            )
+        return ByteCharacters(self.config.model.encoder.max_characters)
+
+    def _build_model(self) -> tuple[BiLm, Tensor, Tensor]:
+        """The network and its softmax: random, but for what an earlier model knows."""
+        torch.manual_seed(self.config.train.seed)
+        dim, init = self.config.model.lstm.projection_dim, self.init
+        bilm = BiLm(self.config.model)
+        weight = torch.randn(len(self.vocabulary), dim) * dim**-0.5
+        bias = torch.zeros(len(self.vocabulary))
+        if init is not None:
+            bilm.load_state_dict({name: t.float() for name, t in init.tensors.items()})
+            if init.softmax is not None and init.vocabulary is not None:
+                old = init.vocabulary.numbers
+                known = [(old[w], new) for w, new in self.vocabulary.numbers.items() if w in old]
+                before, now = torch.tensor(known, dtype=torch.long).reshape(-1, 2).t()
+                weight[now] = init.softmax.weight[before]
+                bias[now] = init.softmax.bias[before]
+        return bilm.train(), weight, bias
+
+    def _write_result(self) -> None:
+        if self.world.is_first:
+            lexicon = None if self.init is None else self.init.lexicon
+            contents = build_contents(self.run, self.config, self.vocabulary, self.facts, lexicon)
+            write_result(self.run, contents)
+        self.world.barrier()

@@ -1,0 +1,216 @@
+"""A biLM and its softmax, as the training loop sees them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relmo.config import ObjectiveConfig
+from relmo.model.bilm import BiLm, BiLmState
+from relmo.model.samples import Rows, sample_log_uniform
+from relmo.model.softmax import log_probabilities, softmax_loss
+from relmo.model.threads import between_products
+from relmo.text.layouts import LmBatch, Segments
+from relmo.train.loop import Step
+from relmo.train.optim import (
+    RowOptimizer,
+    build_optimizer,
+    clip_norm,
+    load_optimizer_state,
+    optimizer_state,
+)
+from relmo.train.world import World
+
+
+class LanguageModel(nn.Module):
+    """The loss of a batch: what both directions say of the next word, and of the one before."""
+
+    def __init__(self, bilm: BiLm, dropout: float) -> None:
+        super().__init__()
+        self.bilm = bilm
+        self.dropout = dropout
+
+    def predict(self, batch: LmBatch, state: BiLmState, dropout: float) -> tuple[Tensor, BiLmState]:
+        """(2, N, P) what words are predicted from, and the state after it."""
+        x = self.bilm.encoder(batch.ids)  # (U, P)
+        tops = []
+        with between_products():
+            read = self.bilm.read(x, batch.index, batch.packing, state, dropout=dropout)
+            for _, layers, after in read:
+                tops.append(layers[-1])
+                state = after
+            top = torch.cat(tops, dim=1)
+            return functional.dropout(top, dropout) if dropout else top, state
+
+    def forward(
+        self, batch: LmBatch, state: BiLmState, rows: Rows, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, BiLmState]:
+        """Sum of the losses of all predictions, given rows of the softmax."""
+        top, state = self.predict(batch, state, self.dropout)
+        top, targets = top.flatten(0, 1), batch.targets.flatten()  # (2N, P), (2N,)
+        real = targets >= 0
+        if not real.all():
+            top, targets = top[real], targets[real]
+        return softmax_loss(top, targets, rows, weight, bias), state
+
+
+class BiLmLearner:
+    """Trains a biLM with its softmax; see `relmo.train.loop.Learner`.
+
+    Attributes:
+        bilm: the network.
+        weight: (V, P) of the softmax.
+        bias: (V,) of the softmax.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLm,
+        weight: Tensor,
+        bias: Tensor,
+        objective: ObjectiveConfig,
+        optimizer: str,
+        clip: float | None,
+        valid: Segments,
+        world: World,
+        *,
+        n_streams: int = 0,
+    ) -> None:
+        self.bilm = bilm.to(world.device)
+        self.weight, self.bias = weight.to(world.device), bias.to(world.device)
+        self._objective, self._clip, self._valid, self._world = objective, clip, valid, world
+        self._model = LanguageModel(self.bilm, objective.dropout)
+        self._wrapped = world.wrap(self._model)
+        self._parameters = [p for p in bilm.parameters() if p.requires_grad]
+        self._optimizer = build_optimizer(optimizer, self._parameters, 1.0)
+        self._rows = {
+            name: RowOptimizer(optimizer, tensor)
+            for name, tensor in (("weight", self.weight), ("bias", self.bias))
+        }
+        # Of streams, where each of this process's ended; None where every batch starts anew.
+        self._carried = self._start(n_streams // world.size) if n_streams else None
+
+    def learn(self, batch: LmBatch, learning_rate: float) -> Step:
+        """Make one update from this process's part of a batch."""
+        world = self._world
+        with between_products():
+            batch = _moved(batch, world.device)
+            n_real = (batch.targets >= 0).sum().to("cpu", torch.float64)
+            world.sum(n_real)
+            rows = self._choose_rows(batch)
+            weight, bias = (rows.gather(t).requires_grad_() for t in (self.weight, self.bias))
+            state = self._carried or self._start(len(batch.packing.lengths))
+        with self._precision():
+            loss, after = self._wrapped(batch, state, rows, weight, bias)
+        # Gradients are averaged over processes, so that each counts its share as many times.
+        (loss * (self._objective.loss_scale * world.size / n_real.item())).backward()
+        norm = self._update(rows, weight, bias, learning_rate)
+        total = loss.detach().to("cpu", torch.float64)
+        world.sum(total)
+        if self._carried is not None:
+            self._carried = BiLmState(after.h.detach(), after.c.detach())
+        return Step(total.item() / n_real.item(), int(n_real.item()) // 2, norm)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Perplexity on the held-out text, with all words, sentence by sentence."""
+        sums, n = torch.zeros(2, dtype=torch.float64), 0
+        for batch in self._valid.once():
+            batch = _moved(batch, self._world.device)
+            with self._precision():
+                start = self._start(len(batch.packing.lengths))
+                top, _ = self._model.predict(batch, start, 0.0)
+            for way in (0, 1):
+                found = log_probabilities(
+                    top[way].float(), batch.targets[way], self.weight, self.bias
+                )
+                sums[way] -= found.double().sum().cpu()
+            n += batch.targets.shape[1]
+        forward, backward = (sums / max(1, n)).tolist()
+        perplexities = math.exp(min(forward, 700.0)), math.exp(min(backward, 700.0))
+        return {
+            "loss": (forward + backward) / 2,
+            "forward_perplexity": perplexities[0],
+            "backward_perplexity": perplexities[1],
+            "average_perplexity": sum(perplexities) / 2,
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights, what the optimizers remember, and where streams ended."""
+        parts: dict[str, Mapping[str, Tensor]] = {
+            "bilm": self.bilm.state_dict(),
+            "softmax": {"weight": self.weight, "bias": self.bias},
+            "optimizer": optimizer_state(self._optimizer),
+            **{f"rows.{name}": rows.state() for name, rows in self._rows.items()},
+        }
+        if self._carried is not None:
+            parts["carried"] = {
+                name: self._world.gather(tensor, dim=2)
+                for name, tensor in (("h", self._carried.h), ("c", self._carried.c))
+            }
+        return {f"{part}.{name}": t for part, found in parts.items() for name, t in found.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to such a state, with any number of processes."""
+        self.bilm.load_state_dict(part_of(state, "bilm"))
+        softmax = part_of(state, "softmax")
+        self.weight.copy_(softmax["weight"])
+        self.bias.copy_(softmax["bias"])
+        load_optimizer_state(self._optimizer, part_of(state, "optimizer"))
+        for name, rows in self._rows.items():
+            rows.load(part_of(state, f"rows.{name}"))
+        if self._carried is not None:
+            carried = part_of(state, "carried")
+            n, rank = self._carried.h.shape[2], self._world.rank
+            own = torch.arange(rank * n, (rank + 1) * n)
+            self._carried = BiLmState(carried["h"], carried["c"]).select(own)
+
+    def _start(self, n_rows: int) -> BiLmState:
+        return self.bilm.initial_state(n_rows, self.weight)
+
+    def _choose_rows(self, batch: LmBatch) -> Rows:
+        """The samples, the same for all processes, and everybody's targets."""
+        generator = torch.Generator().manual_seed(batch.seed)
+        samples = sample_log_uniform(self._objective.n_samples, len(self.bias), generator)
+        targets = batch.targets[batch.targets >= 0].cpu()
+        return samples.rows_with(self._world.union(targets))
+
+    def _precision(self) -> Any:
+        """bfloat16 where it is quick."""
+        if self._world.device.type == "cuda":
+            return torch.autocast("cuda", torch.bfloat16)
+        return nullcontext()
+
+    def _update(self, rows: Rows, weight: Tensor, bias: Tensor, learning_rate: float) -> float:
+        """Follow the gradients, unless they are no numbers any more; their norm."""
+        assert weight.grad is not None
+        assert bias.grad is not None
+        self._world.sum(weight.grad, bias.grad)
+        of_rows = [gradient.div_(self._world.size) for gradient in (weight.grad, bias.grad)]
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = clip_norm([*gradients, *of_rows], self._clip)
+        if math.isfinite(norm):
+            for group in self._optimizer.param_groups:
+                group["lr"] = learning_rate
+            self._optimizer.step()
+            with between_products():
+                for optimizer, gradient in zip(self._rows.values(), of_rows, strict=True):
+                    optimizer.update(rows.words, gradient, learning_rate)
+        self._optimizer.zero_grad()
+        return norm
+
+
+def part_of(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """The tensors of one part of a learner's state, by their own names."""
+    prefix = f"{part}."
+    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+
+
+def _moved(batch: LmBatch, device: torch.device) -> LmBatch:
+    return batch if device.type == "cpu" else batch.to(device)

@@ -1,0 +1,109 @@
+"""What a run leaves behind: a model directory with a filled card, and a learning curve."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relmo import __version__
+from relmo.config import PretrainConfig
+from relmo.formats import ModelContents, native
+from relmo.formats.contents import Softmax
+from relmo.pretrain.learner import part_of
+from relmo.text.characters import Lexicon
+from relmo.text.shards import Corpus
+from relmo.text.vocabulary import Vocabulary
+from relmo.train.checkpoint import read_checkpoint
+from relmo.train.curve import draw_curve
+from relmo.train.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The corpus and its vocabulary in numbers."""
+
+    texts: tuple[str, ...]
+    n_sentences: int
+    n_tokens: int
+    n_distinct: int
+    n_words: int
+    coverage: float  # share of the tokens whose word is in the vocabulary
+
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        counts: Mapping[str, int],
+        vocabulary: Vocabulary,
+        texts: Sequence[str],
+    ) -> Facts:
+        """Count, where `counts` are those of the corpus's words."""
+        known = sum(n for word, n in counts.items() if word in vocabulary.numbers)
+        return cls(
+            tuple(Path(text).name if text != "-" else "standard input" for text in texts),
+            corpus.n_sentences,
+            corpus.n_tokens,
+            len(counts),
+            len(vocabulary),
+            known / corpus.n_tokens,
+        )
+
+
+def build_contents(
+    run: RunDirectory,
+    config: PretrainConfig,
+    vocabulary: Vocabulary,
+    facts: Facts,
+    lexicon: Lexicon | None,
+) -> ModelContents:
+    """The best model of a run so far."""
+    checkpoint = read_checkpoint(run.best if run.best.exists() else run.last)
+    softmax = part_of(checkpoint.tensors, "softmax")
+    return ModelContents(
+        config=config.model,
+        tensors=part_of(checkpoint.tensors, "bilm"),
+        origin=f"relmo {__version__} pretrain",
+        lexicon=lexicon,
+        vocabulary=vocabulary,
+        softmax=Softmax(softmax["weight"], softmax["bias"]),
+        facts=_card(config, facts, checkpoint.values),
+    )
+
+
+def write_result(run: RunDirectory, contents: ModelContents) -> None:
+    """Put the model in the place of an earlier one, and draw what metrics.jsonl holds."""
+    new, old = run.path / ".new" / "model", run.path / ".old"
+    for left_over in (new.parent, old):
+        shutil.rmtree(left_over, ignore_errors=True)
+    new.parent.mkdir()
+    native.write(contents, new)
+    if run.model.exists():
+        run.model.rename(old)
+    new.rename(run.model)
+    new.parent.rmdir()
+    shutil.rmtree(old, ignore_errors=True)
+    draw_curve(run.metrics, run.path)
+
+
+def _card(config: PretrainConfig, facts: Facts, course: Any) -> dict[str, str]:
+    best = course.get("best") or {}
+    names = ", ".join(facts.texts[:20]) + (", …" if len(facts.texts) > 20 else "")
+    train, data, objective = config.train, config.data, config.objective
+    card = {
+        "text": names,
+        "sentences": f"{facts.n_sentences:,}",
+        "tokens": f"{facts.n_tokens:,}, {facts.n_distinct:,} distinct",
+        "vocabulary": f"{facts.n_words:,} words, {100 * facts.coverage:.2f} % of the tokens",
+        "trained": f"{course['tokens']:,} tokens in {course['step']:,} steps, "
+        f"{course['seconds'] / 60:.1f} minutes",
+        "recipe": f"{train.optimizer}, learning rate {train.learning_rate:g}, {data.layout}, "
+        f"{objective.n_samples or 'all'} samples, dropout {objective.dropout:g}, seed {train.seed}",
+    }
+    if best:
+        card["held-out perplexity"] = ", ".join(
+            f"{way} {best[f'{way}_perplexity']:.2f}" for way in ("forward", "backward", "average")
+        )
+    return card

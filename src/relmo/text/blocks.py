@@ -1,0 +1,68 @@
+"""Where the text of a corpus lies: runs of sentences that stay together when it is shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relmo.errors import DataError
+from relmo.text.shards import Corpus
+
+Ints = NDArray[np.int64]
+
+BLOCK_TOKENS = 4096
+
+
+class Blocks:
+    """Runs of consecutive sentences of a corpus, about `BLOCK_TOKENS` each."""
+
+    def __init__(self, corpus: Corpus, table: Ints) -> None:
+        self.corpus = corpus
+        self.table = table  # (n, 4): shard, first sentence, end, predictions of each direction
+        self.n_tokens = int(table[:, 3].sum())
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> Blocks:
+        """All of a corpus."""
+        parts = [np.empty((0, 4), np.int64)]
+        for number, shard in enumerate(corpus.shards):
+            # After k sentences, ends[k - 1] words and as many boundaries as there were sentences.
+            words = np.append(0, shard.ends).astype(np.int64)
+            after = words + np.arange(len(words))
+            marks = np.arange(0, after[-1] + BLOCK_TOKENS, BLOCK_TOKENS)
+            cuts = np.unique(np.searchsorted(after, marks).clip(max=shard.n_sentences))
+            numbers = np.full(len(cuts) - 1, number)
+            parts.append(np.stack([numbers, cuts[:-1], cuts[1:], np.diff(after[cuts])], axis=1))
+        return cls(corpus, np.concatenate(parts))
+
+    def hold_out(self, share: float, max_tokens: int, seed: int) -> tuple[Blocks, Blocks]:
+        """Take blocks from everywhere in the corpus: the rest, and about that share."""
+        held_out = self.some(min(int(share * self.n_tokens), max_tokens), seed)
+        if share <= 0 or len(held_out.table) == len(self.table):
+            raise DataError(
+                f"A text of {self.n_tokens:,} tokens is too short to hold a share of {share:g} out "
+                "for validation. Give a validation text with --valid, or more text."
+            )
+        places = np.isin(self.table[:, :2] @ [1 << 32, 1], held_out.table[:, :2] @ [1 << 32, 1])
+        return Blocks(self.corpus, self.table[~places]), held_out
+
+    def some(self, max_tokens: int, seed: int) -> Blocks:
+        """About so many tokens from everywhere in the text, or all of it."""
+        order = np.random.default_rng([seed, 1]).permutation(len(self.table))
+        n = int(np.searchsorted(np.cumsum(self.table[order, 3]), max_tokens)) + 1
+        return Blocks(self.corpus, self.table[np.sort(order[:n])])
+
+    def sentences(self, block: int) -> Iterator[list[str]]:
+        """The tokens of each sentence of a block."""
+        shard, first, end, _ = self.table[block]
+        for i in range(first, end):
+            yield self.corpus.shards[shard].sentence(i)
+
+    def lengths(self, block: int) -> Ints:
+        """Predictions that each sentence of a block gives in one direction."""
+        shard, first, end, _ = self.table[block]
+        before = self.corpus.shards[shard].ends[first - 1] if first else 0
+        ends: Ints = self.corpus.shards[shard].ends[first:end]
+        return np.diff(ends, prepend=before) + 1

@@ -1,0 +1,275 @@
+"""A prepared corpus as batches of a language model, in one of two layouts.
+
+`Segments`: each sentence (or run of sentences) for itself, from a zero state, those of like lengths
+together: the way text is embedded. `Streams`: texts side by side, a few tokens at a time, where the
+state goes on, as bilm-tf trains. A sentence of n words gives n + 1 predictions in either direction:
+
+    forward    reads  <S> a b      predicts  a b </S>
+    backward   reads  </S> b a     predicts  b a <S>
+
+What comes when depends on the seed and the position alone, not on how many processes share the
+work: every one of them plans all batches, and builds its own part of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relmo.config import DataConfig
+from relmo.errors import ConfigError, DataError
+from relmo.text.batch import Packing, plan_batches
+from relmo.text.blocks import Blocks, Ints
+from relmo.text.characters import CharacterScheme, TokenIds
+from relmo.text.vocabulary import SPECIAL, Vocabulary
+
+Position = dict[str, int]
+Columns = tuple[str, str, str, str]  # read forward and backward, predicted so
+
+POOL_BLOCKS = 64  # blocks that are shuffled sentence by sentence, and sorted into batches
+
+
+@dataclass(frozen=True)
+class LmBatch:
+    """What the two directions read and predict; a place is one of N packed ones.
+
+    Attributes:
+        ids: what the token encoder reads for the U distinct tokens.
+        index: (2, N) which of them is read at each place; direction 0 is forward.
+        targets: (2, N) the vocabulary's number of what is predicted there; -1 for nothing.
+        packing: rows and steps.
+        seed: for what is drawn while learning from it; the same for all parts of a batch.
+    """
+
+    ids: TokenIds
+    index: Tensor
+    targets: Tensor
+    packing: Packing
+    seed: int
+
+    def to(self, device: torch.device) -> LmBatch:
+        """The same on another device."""
+        index, targets = (part.to(device) for part in (self.index, self.targets))
+        return replace(self, ids=self.ids.to(device), index=index, targets=targets)
+
+
+class Part(NamedTuple):
+    """The share of each batch that one of several processes works on."""
+
+    rank: int = 0
+    size: int = 1
+
+
+class Span(NamedTuple):
+    """Part of a sentence: predictions `start` to `end`, counted with the boundaries."""
+
+    shard: int
+    sentence: int
+    start: int
+    end: int
+
+    @property
+    def n_tokens(self) -> int:
+        """Predictions in one direction."""
+        return self.end - self.start
+
+
+class _Rows:
+    """What the rows of a batch read and predict, each distinct token with a number."""
+
+    def __init__(self, scheme: CharacterScheme) -> None:
+        self._scheme = scheme
+        self._numbers = {scheme.begin: 0, scheme.end: 1}
+        self._flat: tuple[list[Ints], ...] = ([], [], [], [])  # read, predicted; forward, backward
+
+    def add(self, *columns: Sequence[str]) -> None:
+        """Go on with what is read forward and backward, and what is predicted so."""
+        new, numbers = self._numbers.setdefault, self._numbers
+        for part, tokens in zip(self._flat, columns, strict=True):
+            part.append(np.array([new(t, len(numbers)) for t in tokens], dtype=np.int64))
+
+    def build(self, lengths: Sequence[int], vocabulary: Vocabulary, seed: int) -> LmBatch:
+        """The batch of rows that have so many tokens."""
+        packing = Packing(lengths)
+        tokens = list(self._numbers)
+        known = np.array([vocabulary.number(word) for word in (*SPECIAL[:2], *tokens[2:])])
+        flat = np.stack([np.concatenate(part) for part in self._flat])[:, packing.forward.numpy()]
+        targets = torch.from_numpy(known[flat[2:]])
+        return LmBatch(
+            self._scheme.encode(tokens), torch.from_numpy(flat[:2]), targets, packing, seed
+        )
+
+
+class Segments:
+    """Batches of sentences that know nothing of each other."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        config: DataConfig,
+        scheme: CharacterScheme,
+        vocabulary: Vocabulary,
+        *,
+        seed: int = 0,
+        part: Part = Part(),  # noqa: B008 - a tuple
+    ) -> None:
+        self.blocks, self.config, self.seed = blocks, config, seed
+        self._scheme, self._vocabulary, self._part = scheme, vocabulary, part
+
+    @property
+    def n_tokens(self) -> int:
+        """Predictions of an epoch, in one direction."""
+        return self.blocks.n_tokens
+
+    def batches(self, position: Position) -> Iterator[tuple[LmBatch, Position]]:
+        """Epoch after epoch, for ever, from a position on; each with the position after it."""
+        start = [position.get(key, 0) for key in ("epoch", "pool", "batch")]
+        for epoch in count(start[0]):
+            order = np.random.default_rng([self.seed, 2, epoch]).permutation(len(self.blocks.table))
+            pools = [order[i : i + POOL_BLOCKS] for i in range(0, len(order), POOL_BLOCKS)]
+            for pool in range(start[1], len(pools)):
+                plan = self._plan(pools[pool], [self.seed, 3, epoch, pool])
+                for batch in range(start[2], len(plan)):
+                    after = {"epoch": epoch, "pool": pool, "batch": batch + 1}
+                    if batch + 1 == len(plan):
+                        last = pool + 1 == len(pools)
+                        after = {"epoch": epoch + last, "pool": 0 if last else pool + 1, "batch": 0}
+                    yield self._build(plan[batch], _mix(self.seed, epoch, pool, batch)), after
+                start[2] = 0
+            start[1] = 0
+
+    def once(self) -> Iterator[LmBatch]:
+        """Everything, in order: for validation."""
+        n_blocks = len(self.blocks.table)
+        for first in range(0, n_blocks, POOL_BLOCKS):
+            pool = np.arange(first, min(n_blocks, first + POOL_BLOCKS))
+            for batch in self._plan(pool, None):
+                yield self._build(batch, 0)
+
+    def _plan(self, pool: Ints, seed: list[int] | None) -> list[list[list[Span]]]:
+        """Batches of segments; a segment is a list of spans of sentences."""
+        segments = [s for block in pool.tolist() for s in self._cut(block)]
+        if seed is not None:
+            np.random.default_rng(seed).shuffle(segments)
+        lengths = [sum(span.n_tokens for span in segment) for segment in segments]
+        plan = [[segments[i] for i in b] for b in plan_batches(lengths, self.config.batch_tokens)]
+        if seed is not None:
+            np.random.default_rng([*seed, 1]).shuffle(plan)
+        return plan
+
+    def _cut(self, block: int) -> Iterator[list[Span]]:
+        """Sentences, joined or cut to `segment_tokens`."""
+        limit, joined = self.config.segment_tokens, list[Span]()
+        shard, first, *_ = self.blocks.table[block].tolist()
+        room = limit
+        for place, n_tokens in enumerate(self.blocks.lengths(block).tolist()):
+            for start in range(0, n_tokens, limit):
+                span = Span(shard, first + place, start, min(start + limit, n_tokens))
+                if joined and (not self.config.joined or span.n_tokens > room):
+                    yield joined
+                    joined, room = [], limit
+                joined.append(span)
+                room -= span.n_tokens
+        if joined:
+            yield joined
+
+    def _build(self, segments: list[list[Span]], seed: int) -> LmBatch:
+        own = segments[self._part.rank :: self._part.size]
+        rows = _Rows(self._scheme)
+        for segment in own or segments[:1]:
+            pieces = [self._tokens(span) for span in segment]
+            for ahead, last in zip(pieces, reversed(pieces), strict=True):
+                back = last[::-1]
+                rows.add(ahead[:-1], back[:-1], ahead[1:], back[1:])
+        lengths = [sum(span.n_tokens for span in segment) for segment in own or segments[:1]]
+        batch = rows.build(lengths, self._vocabulary, seed)
+        if own:
+            return batch
+        # Fewer segments than processes: read something, predict nothing.
+        return replace(batch, targets=torch.full_like(batch.targets, -1))
+
+    def _tokens(self, span: Span) -> list[str]:
+        words = self.blocks.corpus.shards[span.shard].sentence(span.sentence)
+        return [self._scheme.begin, *words, self._scheme.end][span.start : span.end + 1]
+
+
+class Streams:
+    """Texts side by side, `n_steps` tokens at a time, to be read with the state carried on."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        config: DataConfig,
+        scheme: CharacterScheme,
+        vocabulary: Vocabulary,
+        *,
+        seed: int = 0,
+        part: Part = Part(),  # noqa: B008 - a tuple
+    ) -> None:
+        self.blocks, self.config, self.seed = blocks, config, seed
+        self._scheme, self._vocabulary = scheme, vocabulary
+        if config.n_streams % part.size:
+            raise ConfigError(
+                f"{config.n_streams} streams cannot be shared by {part.size} processes: set "
+                "data.n_streams to a multiple of that."
+            )
+        n_own = config.n_streams // part.size
+        self._own = range(part.rank * n_own, (part.rank + 1) * n_own)
+        self._n_windows = blocks.n_tokens // config.n_streams // config.n_steps
+        if not self._n_windows:
+            raise DataError(
+                f"A text of {blocks.n_tokens:,} tokens is too short for {config.n_streams} streams "
+                f"of {config.n_steps} steps. Give more text, or --set data.n_streams=4."
+            )
+
+    @property
+    def n_tokens(self) -> int:
+        """Predictions of an epoch, in one direction."""
+        return self._n_windows * self.config.n_streams * self.config.n_steps
+
+    def batches(self, position: Position) -> Iterator[tuple[LmBatch, Position]]:
+        """Epoch after epoch, for ever, from a position on; each with the position after it."""
+        first, n_steps = position.get("window", 0), self.config.n_steps
+        for epoch in count(position.get("epoch", 0)):
+            order = np.random.default_rng([self.seed, 2, epoch]).permutation(len(self.blocks.table))
+            length = self.blocks.n_tokens // self.config.n_streams
+            starts = [stream * length + first * n_steps for stream in self._own]
+            readers = [self._pairs(order, start) for start in starts]
+            for window in range(first, self._n_windows):
+                last = window + 1 == self._n_windows
+                after = {"epoch": epoch + last, "window": 0 if last else window + 1}
+                yield self._build(readers, _mix(self.seed, epoch, window)), after
+            first = 0
+
+    def _pairs(self, order: Ints, start: int) -> Iterator[Columns]:
+        """What is read and predicted from a token of the shuffled text on.
+
+        Sentences come in the same order both ways; the backward direction reads each from its end.
+        """
+        ends = np.cumsum(self.blocks.table[order, 3])
+        place = int(np.searchsorted(ends, start, side="right"))
+        skipped = start - (int(ends[place - 1]) if place else 0)
+        for block in np.concatenate([order[place:], order[:place]]).tolist():
+            for words in self.blocks.sentences(block):
+                tokens = [self._scheme.begin, *words, self._scheme.end]
+                back = tokens[::-1]
+                pairs = zip(tokens[:-1], back[:-1], tokens[1:], back[1:], strict=True)
+                yield from islice(pairs, min(skipped, len(words) + 1), None)
+                skipped = max(0, skipped - len(words) - 1)
+
+    def _build(self, readers: Sequence[Iterator[Columns]], seed: int) -> LmBatch:
+        n_steps = self.config.n_steps
+        rows = _Rows(self._scheme)
+        for reader in readers:
+            rows.add(*zip(*islice(reader, n_steps), strict=True))
+        return rows.build([n_steps] * len(readers), self._vocabulary, seed)
+
+
+def _mix(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

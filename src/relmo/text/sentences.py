@@ -1,0 +1,165 @@
+"""Prose to sentences.
+
+A blank line ends a paragraph. Whether any other line end does is a matter of the text: many wrap
+their lines at some width, others have a paragraph a line and no blank lines. `_is_wrapped` decides
+it for a file by its beginning: in wrapped text, most of what is on lines that another follows is
+on lines that are short and end in the middle of a sentence.
+
+Wrapped lines are joined with a space, but for
+
+* scripts that are written without spaces (Han, kana, Thai, Lao, Khmer, Burmese);
+* a word broken after its hyphen: `drawing-` `room` is `drawing-room`, and so is the rare `mean-`
+  `while`, as only a dictionary can tell; a soft hyphen goes.
+
+Paragraphs are split by sentencex, which knows the abbreviations and quotation marks of many
+languages, and keeps a speech in quotation marks in one piece.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby, pairwise
+
+import regex
+
+from relmo.errors import ConfigError
+from relmo.text.corpus import read_lines
+
+LONGEST_LINE = 1 << 20  # characters; more come in pieces
+_LONGEST_PARAGRAPH = 100_000  # characters; sentencex takes quadratic time in them
+_LONGEST_WRAPPED = 120  # characters of a line
+_SAMPLE = 1 << 20  # characters of a file that decide whether its lines are wrapped
+
+_FLAGS = regex.VERSION1
+_SENTENCE_END = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}…:：][\p{SB=Close}*_]*$", _FLAGS)
+_UNSPACED = (
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"\u3000-\u303F\uFF00-\uFF65]"
+)
+_NO_SPACE = regex.compile(
+    rf"\n(?: (?<={_UNSPACED}\n)(?={_UNSPACED}|\W) | (?<=\W\n)(?={_UNSPACED})"
+    r"| (?<=\p{L}[-‐]\n)(?=\p{L}) )".replace(" ", ""),
+    _FLAGS,
+)
+_CLOSING = "』」】）》〉〕］｝"  # sentencex leaves some of them to the next sentence
+
+
+def read_sentences(
+    source: str,
+    *,
+    lines: bool,
+    language: str = "en",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    advance: Callable[[int], object] | None = None,
+) -> Iterator[str]:
+    """The sentences of a file, or of standard input if `source` is "-", as a stream.
+
+    Args:
+        source: the file, or "-".
+        lines: a line is a sentence, and blank lines are nothing; otherwise it is prose.
+        language: of prose, as ISO 639 writes it ("en", "zh"); others than sentencex knows are
+            split by general rules.
+        encoding: of the text.
+        errors: what to do with bytes that do not decode, as for `read_lines`.
+        advance: called with the number of bytes at each read, as by `read_lines`.
+    """
+    split = None if lines else build_splitter(language)
+    text = read_lines(
+        source, encoding=encoding, errors=errors, longest=LONGEST_LINE, advance=advance
+    )
+    stripped = map(str.strip, text)
+    if split is None:
+        return filter(None, stripped)
+    return chain.from_iterable(map(split, _paragraphs(stripped)))
+
+
+def build_splitter(language: str) -> Callable[[str], list[str]]:
+    """What splits a paragraph into sentences.
+
+    Raises:
+        ConfigError: `language` is no code of a language, or sentencex is not installed.
+    """
+    if not regex.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9-]+)?", language):
+        raise ConfigError(
+            f"Unknown --language {language!r}: expected the ISO 639 code of a language, such as "
+            "en, de or zh."
+        )
+    try:
+        from sentencex import segment
+    except ImportError as error:
+        raise ConfigError(
+            "To split prose into sentences needs the package sentencex, which is not installed. "
+            "Install it with: pip install 'relmo[sentences]', or give one sentence a line and "
+            "--lines."
+        ) from error
+
+    def split(paragraph: str) -> list[str]:
+        sentences: list[str] = []
+        # sentencex takes no lone surrogates, which some encodings let through
+        for piece in segment(language, paragraph.encode("utf-8", "replace").decode("utf-8")):
+            rest = piece.lstrip(_CLOSING)
+            if sentences and rest != piece:
+                sentences[-1] += piece[: len(piece) - len(rest)]
+            if rest := rest.strip():
+                sentences.append(rest)
+        return sentences
+
+    return split
+
+
+def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
+    """Join lines (stripped) into paragraphs of bounded length."""
+    sample: list[str] = []
+    n_characters = 0
+    for line in lines:
+        sample.append(line)
+        n_characters += len(line) + 1
+        if n_characters >= _SAMPLE:
+            break
+    lines = chain(sample, lines)
+    if not _is_wrapped(sample):
+        return chain.from_iterable(map(_cut, lines))
+    blocks = (block for filled, block in groupby(lines, bool) if filled)
+    return chain.from_iterable(map(_join, blocks))
+
+
+def _is_wrapped(sample: list[str]) -> bool:
+    """Whether lines end where the page does, by the characters of lines that another follows."""
+    n_characters = n_wrapped = 0
+    for line, following in pairwise(sample):
+        if following:
+            n_characters += len(line)
+            if len(line) <= _LONGEST_WRAPPED and not _SENTENCE_END.search(line):
+                n_wrapped += len(line)
+    return 2 * n_wrapped > n_characters
+
+
+def _join(lines: Iterable[str]) -> Iterator[str]:
+    """Join wrapped lines into one paragraph, or several if it is long."""
+    waiting: list[str] = []
+    n_characters = 0
+    for line in chain.from_iterable(map(_cut, lines)):
+        if n_characters + len(line) > _LONGEST_PARAGRAPH:
+            yield _joined(waiting)
+            waiting, n_characters = [], 0
+        waiting.append(line)
+        n_characters += len(line) + 1
+    yield _joined(waiting)
+
+
+def _joined(lines: list[str]) -> str:
+    text = "\n".join(lines).replace("\u00ad\n", "")
+    if "-\n" in text or not text.isascii():
+        text = _NO_SPACE.sub("", text)
+    return text.replace("\n", " ")
+
+
+def _cut(line: str) -> Iterator[str]:
+    """Cut a long line into pieces, at spaces where there are any."""
+    start = 0
+    while len(line) - start > _LONGEST_PARAGRAPH:
+        end = start + _LONGEST_PARAGRAPH
+        end = line.rfind(" ", start + 1, end) + 1 or end
+        yield line[start:end]
+        start = end
+    if start < len(line):
+        yield line[start:]

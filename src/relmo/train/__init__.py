@@ -1,0 +1,1 @@
+"""Training anything: optimizers, checkpoints, logs, one loop; it knows neither biLMs nor tasks."""

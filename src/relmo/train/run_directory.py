@@ -1,0 +1,153 @@
+"""What a run leaves on disk.
+
+config.toml         every setting
+environment.json    versions, machine and command of the latest start
+metrics.jsonl       a row every few steps
+checkpoints/        last.safetensors to continue from, best.safetensors by validation
+model/              the result
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from relmo import __version__
+from relmo.errors import ConfigError, DataError, RelmoWarning
+from relmo.files import check_writable, written_atomically
+from relmo.train.checkpoint import link_checkpoint, write_checkpoint
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# What may change when a run goes on: limits, and what helps after a divergence.
+MAY_CHANGE = frozenset(
+    f"train.{name}"
+    for name in (
+        *("epochs", "max_tokens", "max_minutes", "patience", "checkpoint_minutes"),
+        *("learning_rate", "clip_norm"),
+    )
+)
+
+
+class RunDirectory:
+    """The files of one training run, by name; nothing is touched until it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.jsonl"
+        self.last = path / "checkpoints" / "last.safetensors"
+        self.best = path / "checkpoints" / "best.safetensors"
+        self.model = path / "model"
+
+    @contextmanager
+    def opened(
+        self, config: str, *, resume: bool, may_change: Collection[str] = MAY_CHANGE
+    ) -> Iterator[None]:
+        """Start a run, or go on with one; for the first process only, and only one at a time.
+
+        Args:
+            config: all settings as TOML, kept in config.toml.
+            resume: go on with the run that is here; otherwise the directory must be new or empty.
+            may_change: settings, as "table.name", in which a resumed run may differ.
+        """
+        if resume and not self.config.is_file():
+            raise DataError(f"There is no run in {self.path} to resume. Leave out --resume.")
+        check_writable(self.path, directory=True)
+        self.path.mkdir(exist_ok=True)
+        with (self.path / ".lock").open("a+", encoding="utf-8") as lock:
+            _take(lock, self.path)
+            if resume:
+                _check_same(self.config, config, may_change)
+            elif found := sorted(p.name for p in self.path.iterdir() if p.name != ".lock"):
+                what = "holds a run" if self.config.is_file() else f"holds {found[0]}"
+                raise DataError(
+                    f"{self.path} already {what}. Continue a run with --resume, or choose another "
+                    "directory."
+                )
+            self.last.parent.mkdir(exist_ok=True)
+            for partial in self.last.parent.glob(".*"):  # ours or safetensors', of a killed process
+                partial.unlink()
+            with written_atomically(self.config) as written:
+                written.write_text(config, encoding="utf-8", newline="\n")
+            yield
+
+    def write_environment(self, **more: Any) -> None:
+        """Say what runs here; `more` is for what only the caller knows."""
+        values = {
+            "relmo": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "threads": torch.get_num_threads(),
+            "command": shlex.join(sys.argv),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            **more,
+        }
+        with written_atomically(self.environment) as written:
+            written.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, best: bool) -> None:
+        """Write the last checkpoint, and let the best be the same file if it is."""
+        if not best:
+            write_checkpoint(self.last, tensors, values)
+            return
+        # In this order: killed in between, a run goes on from the older one to the same best.
+        write_checkpoint(self.best, tensors, values)
+        link_checkpoint(self.best, self.last)
+
+
+def _take(lock: IO[str], run: Path) -> None:
+    """Keep other processes out until `lock` is closed, be it by the end of this process."""
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DataError(f"Another process is training in {run}. Stop it first.") from None
+    except OSError as error:  # some network file systems have no locks
+        warnings.warn(
+            f"Cannot lock {run} ({error.strerror}): see to it that only one job writes there.",
+            RelmoWarning,
+            stacklevel=2,
+        )
+
+
+def _check_same(path: Path, config: str, may_change: Collection[str]) -> None:
+    try:
+        old = _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is damaged: {error}. Restore it, or start a new run.") from None
+    new = _flat(tomllib.loads(config))
+    for name in sorted((old.keys() | new.keys()) - set(may_change)):
+        if old.get(name) != new.get(name):
+            raise ConfigError(
+                f"{path} has {name} = {old.get(name)!r}, but {new.get(name)!r} was asked for. A "
+                "run goes on with its own settings: leave that out, or start a new run elsewhere."
+            )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        values |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
+    return values

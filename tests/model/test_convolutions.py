@@ -1,0 +1,82 @@
+"""The strongest answers of convolutions, and the quick way back, against PyTorch's own."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from relmo.model import convolutions, kernels
+from relmo.model.convolutions import strongest
+
+needs_kernel = pytest.mark.skipif(kernels.loops is None, reason="the C kernel is not there")
+LENGTHS = [1, 2, 2, 3, 5, 5, 7, 9]
+PADDING = 19
+
+
+def build(dtype=torch.float32, dim=5):
+    torch.manual_seed(3)
+    used = torch.tensor(LENGTHS)
+    characters = torch.randint(0, PADDING, (len(LENGTHS), 12))
+    characters[torch.arange(12) >= used[:, None]] = PADDING
+    embedding = torch.randn(20, dim, dtype=dtype, requires_grad=True)
+    shapes = ((6, 1), (7, 2), (17, 3))
+    filters = [torch.randn(n, dim, w, dtype=dtype, requires_grad=True) for n, w in shapes]
+    return characters, embedding, filters
+
+
+def by_torch(characters, embedding, filters):
+    x = embedding[characters].transpose(1, 2)
+    return torch.cat([functional.conv1d(x, f).amax(dim=2) for f in filters], dim=1)
+
+
+def gradients(answers, embedding, filters):
+    torch.manual_seed(4)
+    weights = torch.randn_like(answers) * (torch.rand_like(answers) > 0.4)  # some are switched off
+    return torch.autograd.grad((answers * weights).sum(), (embedding, *filters))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("block", [1, 30, 2048])
+def test_answers_and_gradients(dtype, block, monkeypatch):
+    monkeypatch.setattr(convolutions, "MAX_POSITIONS", block)
+    characters, embedding, filters = build(dtype)
+    found = strongest(characters, LENGTHS, embedding, filters)
+    expected = by_torch(characters, embedding, filters)
+    torch.testing.assert_close(found, expected)
+    pairs = zip(
+        gradients(found, embedding, filters), gradients(expected, embedding, filters), strict=True
+    )
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(strongest(characters, LENGTHS, embedding, filters), expected)
+
+
+@needs_kernel
+def test_the_kernel_is_what_learns(monkeypatch):
+    characters, embedding, filters = build()
+    called = []
+    monkeypatch.setattr(convolutions, "_go_back", lambda *args: called.append(args))
+    with pytest.raises(TypeError):
+        strongest(characters, LENGTHS, embedding, filters).sum().backward()
+    assert called
+
+
+@needs_kernel
+@pytest.mark.parametrize("instruction_set", ["baseline", "AVX2", "AVX-512"])
+def test_every_variant_of_the_kernel(instruction_set, monkeypatch):
+    limit = None if instruction_set == "AVX-512" else instruction_set
+    if kernels.loops.limit_to(limit) != instruction_set:
+        kernels.loops.limit_to(None)
+        pytest.skip(f"this processor has no {instruction_set}")
+    try:
+        test_answers_and_gradients(torch.float32, 30, monkeypatch)
+    finally:
+        kernels.loops.limit_to(None)
+
+
+def test_no_words():
+    characters, embedding, filters = build()
+    found = strongest(characters[:0], [], embedding, filters)
+    assert found.shape == (0, 30)
+    found.sum().backward()
+    assert not embedding.grad.any()

@@ -1,0 +1,256 @@
+"""Probabilities of text against the NumPy biLM, their laws, and the verbs that print them."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import legacy
+import numpy as np
+import pytest
+import reference
+import torch
+import typer
+from typer.testing import CliRunner
+
+from relmo import score as score_module
+from relmo.cli.perplexity import perplexity as perplexity_verb
+from relmo.cli.score import score as score_verb
+from relmo.errors import DataError, FormatError
+from relmo.formats import read_model
+from relmo.formats.contents import Softmax
+from relmo.score import Scorer, perplexity
+from relmo.text.vocabulary import Vocabulary
+
+WORDS = ("<S>", "</S>", "<UNK>", "a", "the", "cat", "sat", ".")
+TEXT = "the cat sat .\n\nthe zebra sat\na\n"
+SENTENCES = [line.split() for line in TEXT.split("\n")[:-1]]
+
+
+@pytest.fixture(scope="module")
+def legacy_model(tmp_path_factory):
+    rng = np.random.default_rng(5)
+    options = legacy.random_options(rng, n_layers=2, projection_dim=4, dim=6)
+    tensors = legacy.random_bilm_tf(rng, options)
+    softmax = (
+        legacy.normal(rng, len(WORDS), 4, scale=1),
+        legacy.normal(rng, len(WORDS), scale=1),
+    )
+    folder = tmp_path_factory.mktemp("model")
+    legacy.write_bilm_tf(folder, options, tensors, softmax=softmax, vocabulary=WORDS)
+    return folder, options, tensors, softmax
+
+
+@pytest.fixture(scope="module")
+def contents(legacy_model):
+    return read_model(legacy_model[0])
+
+
+@pytest.fixture(scope="module")
+def scorer(contents):
+    return Scorer(contents, tokenizer="whitespace")
+
+
+def log_softmax_by_hand(vectors, softmax):
+    logits = vectors @ softmax[0].T.astype(float) + softmax[1]
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def score_by_hand(options, tensors, softmax, sentence):
+    """The definition: read one token after the other, each time ask for the next one."""
+    bounded = ["<S>", *sentence, "</S>"]
+    numbers = [WORDS.index(w) if w in WORDS else WORDS.index("<UNK>") for w in bounded]
+    x = np.stack([reference.encode_token(options, tensors, w) for w in bounded])
+    found = []
+    for direction, (vectors, read) in enumerate(((x, numbers), (x[::-1], numbers[::-1]))):
+        state = reference.zero_state(options)[direction]
+        top = reference.run_direction(options, tensors, direction, vectors, state)[0][-1]
+        log_p = log_softmax_by_hand(top, softmax)
+        found.append([log_p[k, read[k + 1]] for k in range(len(read) - 1)])
+    forward, backward = found  # backward in its reading order: last token first, <S> at the end
+    return forward, [*backward[-2::-1], backward[-1]]
+
+
+def test_equals_the_oracle(legacy_model, scorer):
+    found = list(scorer.score(SENTENCES))
+    assert [list(s.tokens) for s in found] == SENTENCES
+    for scored, sentence in zip(found, SENTENCES, strict=True):
+        if not sentence:
+            continue
+        forward, backward = score_by_hand(*legacy_model[1:], sentence)
+        np.testing.assert_allclose(scored.forward, forward, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(scored.backward, backward, rtol=1e-5, atol=1e-5)
+        assert scored.log_probability == pytest.approx((sum(forward), sum(backward)), rel=1e-5)
+    assert found[2].unknown.tolist() == [False, True, False]
+
+
+def test_a_sentence_without_tokens_has_no_predictions(scorer):
+    (found,) = scorer.score([""])
+    assert found.tokens == ()
+    assert found.forward.shape == found.backward.shape == found.unknown.shape == (0,)
+
+
+def test_all_that_can_stand_at_a_place_has_probability_one(scorer):
+    after = [s.forward[2] for s in scorer.score([["the", "cat", w, "."] for w in WORDS])]
+    before = [s.backward[1] for s in scorer.score([["the", w, "sat", "."] for w in WORDS])]
+    assert np.exp(after).sum() == pytest.approx(1, abs=1e-5)
+    assert np.exp(before).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_forward_knows_nothing_of_what_follows_nor_backward_of_what_precedes(scorer):
+    one, other = scorer.score([["the", "cat", "sat", "."], ["the", "cat", "a", "cat"]])
+    assert one.forward[:2] == pytest.approx(other.forward[:2], abs=1e-5)
+    assert one.backward[0] != pytest.approx(other.backward[0], abs=1e-5)
+    one, other = scorer.score([["the", "cat", "sat", "."], ["a", "a", "sat", "."]])
+    assert one.backward[2:4] == pytest.approx(other.backward[2:4], abs=1e-5)
+    assert one.forward[2] != pytest.approx(other.forward[2], abs=1e-5)
+
+
+def test_order_company_and_batch_borders_do_not_matter(scorer, monkeypatch):
+    sentences = [s[:n] for s in SENTENCES for n in range(5)] * 3
+    whole = list(scorer.score(sentences))
+    monkeypatch.setattr(score_module, "BATCH_TOKENS", 5)
+    monkeypatch.setattr(score_module, "POOL_TOKENS", 20)
+    for one, other in zip(whole, scorer.score(iter(sentences)), strict=True):
+        assert one.tokens == other.tokens
+        np.testing.assert_allclose(one.forward, other.forward, atol=1e-5)
+        np.testing.assert_allclose(one.backward, other.backward, atol=1e-5)
+
+
+def test_a_stream_is_read_as_it_is_used(scorer, monkeypatch):
+    monkeypatch.setattr(score_module, "POOL_TOKENS", 20)
+    endless = itertools.repeat(["the", "cat"])
+    assert len(list(itertools.islice(scorer.score(endless), 100))) == 100
+
+
+def test_perplexity_of_a_model_that_knows_nothing_is_the_size_of_its_vocabulary(contents):
+    blank = Softmax(torch.zeros(len(WORDS), 4), torch.zeros(len(WORDS)))
+    found = perplexity(Scorer(replace(contents, softmax=blank)), ["the cat sat", "the dog"])
+    assert found.forward == pytest.approx(len(WORDS), rel=1e-6)
+    assert found.backward == pytest.approx(len(WORDS), rel=1e-6)
+    assert found.average == pytest.approx(len(WORDS), rel=1e-6)
+    assert (found.tokens, found.unknown) == (7, 1)
+
+
+def test_perplexity_is_the_exponential_of_the_mean(legacy_model, scorer):
+    by_hand = [score_by_hand(*legacy_model[1:], s) for s in SENTENCES if s]
+    forward, backward = (
+        math.exp(-np.mean(np.concatenate([pair[way] for pair in by_hand]))) for way in range(2)
+    )
+    found = perplexity(scorer, SENTENCES)
+    assert found.forward == pytest.approx(forward, rel=1e-5)
+    assert found.backward == pytest.approx(backward, rel=1e-5)
+    assert found.average == pytest.approx((forward + backward) / 2, rel=1e-5)
+    assert (found.tokens, found.unknown) == (5 + 4 + 2, 1)
+
+
+def test_a_softmax_in_half_precision_will_do(contents):
+    half = Softmax(contents.softmax.weight.half(), contents.softmax.bias.half())
+    whole, found = (
+        perplexity(Scorer(replace(contents, softmax=s)), ["the cat sat"])
+        for s in (contents.softmax, half)
+    )
+    assert found.forward == pytest.approx(whole.forward, rel=1e-2)
+
+
+def test_an_absurdly_bad_model_has_a_finite_perplexity(contents):
+    bias = torch.zeros(len(WORDS))
+    bias[0] = 1e6
+    softmax = Softmax(torch.zeros(len(WORDS), 4), bias)
+    assert perplexity(Scorer(replace(contents, softmax=softmax)), ["a a a"]).forward == math.exp(
+        700
+    )
+
+
+def test_a_model_without_softmax_says_what_to_do(contents, tiny_contents):
+    with pytest.raises(FormatError, match=r"has no softmax.*relmo pretrain TEXT --init MODEL"):
+        Scorer(tiny_contents)
+    with pytest.raises(FormatError, match="has no vocabulary"):
+        Scorer(replace(contents, vocabulary=None))
+
+
+def test_mistakes(scorer):
+    with pytest.raises(DataError, match="no token to measure"):
+        perplexity(scorer, ["", " "])
+    with pytest.raises(DataError, match="Put it into a list"):
+        scorer.score("the cat")
+    with pytest.raises(DataError, match="A sentence is a string"):
+        list(scorer.score([b"the cat"]))
+
+
+def test_a_literal_unknown_word_counts_as_unknown(scorer):
+    (found,) = scorer.score([["<UNK>", "cat"]])
+    assert found.unknown.tolist() == [True, False]
+
+
+def test_a_long_sentence_is_compared_in_parts(contents, monkeypatch):
+    vocabulary = Vocabulary((*WORDS, *map(str, range(2000))))
+    softmax = Softmax(torch.randn(len(vocabulary), 4), torch.zeros(len(vocabulary)))
+    scorer = Scorer(replace(contents, vocabulary=vocabulary, softmax=softmax))
+    sentence = [str(i % 2000) for i in range(3000)]
+    (whole,) = scorer.score([sentence])
+    monkeypatch.setattr(score_module, "BATCH_TOKENS", 700)
+    (parts,) = scorer.score([sentence])
+    assert whole.forward.shape == (3001,)
+    np.testing.assert_allclose(parts.forward, whole.forward, atol=1e-4)
+    np.testing.assert_allclose(parts.backward, whole.backward, atol=1e-4)
+
+
+# ---- the verbs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(legacy_model, tmp_path):
+    app = typer.Typer()
+    app.command("perplexity")(perplexity_verb)
+    app.command("score")(score_verb)
+    (tmp_path / "text.txt").write_text(TEXT)
+
+    def run(*arguments, **options):
+        arguments = [str(a) for a in (*arguments, "-m", legacy_model[0])]
+        result = CliRunner().invoke(app, [*arguments, "--tokenizer", "whitespace"], **options)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+def test_perplexity_verb(run, scorer, tmp_path):
+    expected = perplexity(scorer, SENTENCES)
+    found = json.loads(run("perplexity", tmp_path / "text.txt", "--json"))
+    assert list(found) == ["forward", "backward", "average", "tokens", "unknown"]
+    assert found["forward"] == pytest.approx(expected.forward)
+    assert found["tokens"] == 11
+    assert json.loads(run("perplexity", "-", "--json", input=TEXT)) == pytest.approx(found)
+    table = dict(line.split() for line in run("perplexity", tmp_path / "text.txt").splitlines())
+    assert table["forward"] == f"{expected.forward:.2f}"
+    assert (table["tokens"], table["unknown"]) == ("11", "1")
+
+
+def test_score_verb_prints_a_json_object_a_line(run, scorer, tmp_path):
+    found = [
+        json.loads(line) for line in run("score", tmp_path / "text.txt", "--json").split("\n")[:-1]
+    ]
+    assert [row["line"] for row in found] == [1, 2, 3, 4]
+    assert [row["tokens"] for row in found] == SENTENCES
+    for row, expected in zip(found, scorer.score(SENTENCES), strict=True):
+        assert row["forward"] == pytest.approx(expected.forward.tolist())
+        assert row["backward"] == pytest.approx(expected.backward.tolist())
+        assert row["log_probability"]["backward"] == pytest.approx(sum(row["backward"]))
+    assert found[1]["perplexity"] == {"forward": None, "backward": None, "average": None}
+    mean = -sum(found[0]["forward"]) / 5
+    assert found[0]["perplexity"]["forward"] == pytest.approx(math.exp(mean))
+    assert found[2]["unknown"] == [False, True, False]
+
+
+def test_score_verb_prints_a_table(run, scorer):
+    rows = [line.split("\t") for line in run("score", "-", input="the zebra\n\n").split("\n")]
+    (expected,) = scorer.score(["the zebra"])
+    assert rows[0] == ["line 1", "forward", "backward"]
+    assert rows[1] == ["the", f"{expected.forward[0]:.4f}", f"{expected.backward[0]:.4f}"]
+    assert rows[2][0::3] == ["zebra", "unknown"]
+    assert rows[3] == ["</S>", f"{expected.forward[2]:.4f}"]
+    assert rows[4] == ["<S>", "", f"{expected.backward[2]:.4f}"]
+    assert rows[5] == ["sum", *(f"{value:.4f}" for value in expected.log_probability)]
+    assert rows[6][0] == "perplexity"
+    assert rows[7:] == [[""], ["line 2", "forward", "backward"], [""], [""]]
