@@ -35,6 +35,7 @@ check: $(STAMP)  ## Format, lint, types, imports, tests (without the C kernel, t
 
 bench: $(STAMP)  ## Run the benchmarks (by hand: they want a quiet machine)
 	$(BIN)/python benchmarks/embed.py
+	$(BIN)/python benchmarks/pretrain.py
 
 docs: $(STAMP)  ## Write docs/reference/cli.md anew and build the site
 	$(BIN)/python scripts/cli_reference.py

@@ -1,6 +1,9 @@
 """What several tests stand on: shared reference data, and a small model of our own making."""
 
+import os
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 
 import numpy as np
 import pytest

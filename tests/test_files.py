@@ -193,3 +193,17 @@ def test_sigterm_where_python_drops_what_is_raised(tmp_path):
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, timeout=30)
     assert run.returncode == 128 + signal.SIGTERM
     assert names(tmp_path) == []
+
+
+def test_others_may_read_what_a_careful_writer_wrote(tmp_path):
+    def write_privately(path):
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+
+    (tmp_path / "usual").touch()
+    with written_atomically(tmp_path / "file") as partial:
+        write_privately(partial)
+    with directory_written_atomically(tmp_path / "folder") as partial:
+        write_privately(partial / "file")
+    for path in (tmp_path / "file", tmp_path / "folder" / "file"):
+        assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -134,6 +134,7 @@ class DataConfig(_Values):
     lines: bool = False
     language: str = "en"
     encoding: str = "utf-8"
+    errors: Literal["strict", "replace", "ignore", "backslashreplace"] = "strict"
     vocabulary_size: Annotated[int, Field(ge=4, le=100_000_000)] = 50_000
     min_count: Count = 1
     layout: Literal["segments", "stream"] = "segments"

@@ -18,7 +18,9 @@ def written_atomically(path: Path) -> Iterator[Path]:
     check_writable(path)
     with _partial(path) as partial:
         partial.touch(exist_ok=False)
+        mode = partial.stat().st_mode
         yield partial
+        partial.chmod(mode)  # some writers put a file of their own there, for nobody else to read
 
 
 @contextmanager
@@ -29,7 +31,10 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
         raise DataError(f"{path} exists and is not empty. Choose a new name, or remove it first.")
     with _partial(path) as partial:
         partial.mkdir()
+        mode = partial.stat().st_mode & 0o666
         yield partial
+        for written in filter(Path.is_file, partial.rglob("*")):
+            written.chmod(mode)
 
 
 def check_writable(path: Path, *, directory: bool = False) -> None:

@@ -228,6 +228,8 @@ def test_a_new_run_and_one_that_goes_on(tmp_path):
     assert environment["threads"] == torch.get_num_threads()
     assert (environment["kernel"], environment["world_size"]) == ("c", 2)
     assert {"python", "platform", "command", "started"} <= environment.keys()
+    with run.opened(CONFIG, resume=False):  # nothing was learned: a start is no run yet
+        run.save({"w": torch.zeros(2)}, {"step": 1}, best=False)
     with (
         pytest.raises(DataError, match=r"already holds a run.* with --resume"),
         run.opened(CONFIG, resume=False),

@@ -70,6 +70,7 @@ def _facts(model: str, options: Path | None) -> dict[str, Any]:
         "tokenizer": contents.config.tokenizer,
         "vocabulary": None if contents.vocabulary is None else len(contents.vocabulary),
         "softmax": None if contents.softmax is None else len(contents.softmax.bias),
+        **contents.facts,
     }
 
 

@@ -11,9 +11,7 @@ from typer import Option
 
 from relmo.cli import arguments as arg
 
-Texts = typer.Argument(
-    metavar="TEXT...", help="Files (.gz, .bz2, .zst too), directories, patterns, - for stdin."
-)
+Texts = typer.Argument(metavar="TEXT...", help="Files (.gz, .bz2, .zst), directories, patterns.")
 Set = Option("--set", metavar="NAME=VALUE", help="Any value of the preset; may be repeated.")
 
 
@@ -29,6 +27,8 @@ def pretrain(
     resume: Annotated[bool, Option("--resume", help="Go on with the run in RUN.")] = False,
     lines: Annotated[bool, Option("--lines", help="A sentence a line, not prose.")] = False,
     language: Annotated[str | None, Option(help="Of prose: en by default.")] = None,
+    encoding: Annotated[str | None, Option(help="Of the text: utf-8 by default.")] = None,
+    errors: Annotated[str | None, Option(help="strict, or replace what does not decode.")] = None,
     tokenizer: arg.Tokenizer = None,
     vocabulary_size: Annotated[int | None, Option(help="Words that can be predicted.")] = None,
     min_count: Annotated[int | None, Option(help="Leave rarer words out of them.")] = None,
@@ -63,6 +63,8 @@ def pretrain(
     values = {
         "data.lines": lines or None,
         "data.language": language,
+        "data.encoding": encoding,
+        "data.errors": errors,
         "data.vocabulary_size": vocabulary_size,
         "data.min_count": min_count,
         "model.tokenizer": tokenizer,
@@ -74,4 +76,5 @@ def pretrain(
     named: dict[str, Any] = {"vocabulary": vocabulary, "init": init, "cache": cache}
     named |= {"valid": valid or (), "settings": settings or (), "preset": preset, "resume": resume}
     outcome = run(output, text or (), values=values, tensorboard=tensorboard, **named)
-    typer.echo(f"{outcome.describe()}\nThe model is {output / 'model'}.", err=True)
+    if os.environ.get("RANK", "0") == "0":  # of several processes, one talks
+        typer.echo(f"{outcome.describe()}\nThe model is {output / 'model'}.", err=True)

@@ -54,7 +54,7 @@ def pretrain(
     directory = RunDirectory(Path(run))
     inputs = choose_inputs(texts, valid, vocabulary, init)
     if resume:
-        inputs = same_inputs(inputs, read_inputs(directory.path / "inputs.json"))
+        inputs = same_inputs(inputs, read_inputs(directory.inputs))
     if not inputs.texts:
         raise ConfigError("There is no text to train on: relmo pretrain TEXT... -o RUN.")
     contents = None if inputs.init is None else read_model(inputs.init)
@@ -65,7 +65,7 @@ def pretrain(
         opened = directory.opened(to_toml(config), resume=resume)
         with opened if world.is_first else nullcontext():
             job = Job(directory, config, inputs, contents, cache, world)
-            job.prepare()
+            job.prepare(resume=resume)
             return job.train(resume=resume, tensorboard=tensorboard)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, DataError
@@ -99,12 +99,15 @@ def same_inputs(given: Inputs, before: Mapping[str, Any]) -> Inputs:
             raise ConfigError(
                 f"The run began with {name} {before.get(name) or 'none'}: leave --{name} out."
             )
-    return Inputs(
+    same = Inputs(
         given.texts or tuple(before["texts"]),
         given.valid or tuple(before["valid"]),
         before.get("vocabulary"),
         before.get("init"),
     )
+    if "-" in (*same.texts, *same.valid) and "-" not in (*given.texts, *given.valid):
+        raise ConfigError("The run read standard input: give - again, and the same text there.")
+    return same
 
 
 def read_inputs(path: Path) -> dict[str, Any]:
@@ -113,9 +116,10 @@ def read_inputs(path: Path) -> dict[str, Any]:
         found = json.loads(_read(path))
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}). Start a new run.") from None
-    if not isinstance(found, dict) or not isinstance(found.get("texts"), list):
+    lists = [found.get(name) for name in ("texts", "valid")] if isinstance(found, dict) else [None]
+    if not all(isinstance(v, list) and all(isinstance(t, str) for t in v) for v in lists):
         raise DataError(f"{path} is damaged: it names no texts. Start a new run.")
-    return found
+    return cast(dict[str, Any], found)
 
 
 def _read(path: Path) -> str:

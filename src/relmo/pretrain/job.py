@@ -46,12 +46,14 @@ class Job:
         self.run, self.config, self.inputs, self.init = run, config, inputs, init
         self.cache, self.world = cache, world
 
-    def prepare(self) -> None:
+    def prepare(self, *, resume: bool) -> None:
         """Bring text into shards, words into a vocabulary, and check that they are the run's."""
+        if "-" in (*self.inputs.texts, *self.inputs.valid) and self.world.size > 1:
+            raise ConfigError("Several processes cannot all read standard input: name files.")
         if self.world.is_first:
             self.run.write_environment(lstm_cell=kernels.description, world_size=self.world.size)
             self._read_corpora(None)
-            self._check_same_text()
+            self._keep_inputs(resume=resume)
         self.world.barrier()
         if not self.world.is_first:  # from the shards that are there now
             self._read_corpora(1)
@@ -116,24 +118,24 @@ class Job:
                 language=data.language,
                 cache=self.cache,
                 encoding=data.encoding,
+                errors=data.errors,
                 workers=workers,
             )
 
         self.corpus = read(self.inputs.texts)
         self.valid = read(self.inputs.valid) if self.inputs.valid else None
 
-    def _check_same_text(self) -> None:
-        """A run goes on with the text that it began with."""
-        path = self.run.path / "inputs.json"
+    def _keep_inputs(self, *, resume: bool) -> None:
+        """Write them down; a run goes on with the text that it began with."""
         keys = {"key": self.corpus.key, "valid_key": self.valid and self.valid.key}
-        if path.exists():
-            before = read_inputs(path)
+        if resume:
+            before = read_inputs(self.run.inputs)
             if {name: before.get(name) for name in keys} != keys:
                 raise DataError(
                     f"{self.run.path} was trained on other text: {' '.join(before['texts'])}. Give "
                     "that, unchanged, or start a new run from its model with --init."
                 )
-        with written_atomically(path) as written:
+        with written_atomically(self.run.inputs) as written:
             text = json.dumps({**asdict(self.inputs), **keys}, indent=2) + "\n"
             written.write_text(text, encoding="utf-8")
 
@@ -180,5 +182,5 @@ class Job:
         if self.world.is_first:
             lexicon = None if self.init is None else self.init.lexicon
             contents = build_contents(self.run, self.config, self.vocabulary, self.facts, lexicon)
-            write_result(self.run, contents)
+            write_result(self.run, contents, self.config.objective.n_samples)
         self.world.barrier()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from relmo import __version__
 from relmo.config import PretrainConfig
+from relmo.errors import ConfigError, DataError, RelmoWarning
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
 from relmo.pretrain.learner import part_of
@@ -73,7 +75,7 @@ def build_contents(
     )
 
 
-def write_result(run: RunDirectory, contents: ModelContents) -> None:
+def write_result(run: RunDirectory, contents: ModelContents, n_samples: int) -> None:
     """Put the model in the place of an earlier one, and draw what metrics.jsonl holds."""
     new, old = run.path / ".new" / "model", run.path / ".old"
     for left_over in (new.parent, old):
@@ -85,7 +87,12 @@ def write_result(run: RunDirectory, contents: ModelContents) -> None:
     new.rename(run.model)
     new.parent.rmdir()
     shutil.rmtree(old, ignore_errors=True)
-    draw_curve(run.metrics, run.path)
+    sampled = 0 < n_samples < len(contents.vocabulary or ())
+    label = f"training (among {n_samples:,} samples)" if sampled else "training"
+    try:
+        draw_curve(run.metrics, run.path, training_label=label)
+    except (ConfigError, DataError) as reason:  # an extra missing, no row yet: no reason to fail
+        warnings.warn(f"No learning curve: {reason}", RelmoWarning, stacklevel=2)
 
 
 def _card(config: PretrainConfig, facts: Facts, course: Any) -> dict[str, str]:

@@ -45,7 +45,7 @@ def work_in_processes(
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
         raise DataError(
-            f"A worker process has died ({error}). If memory ran out, use fewer --workers."
+            f"A worker process has died ({error}). If memory ran out, close other programs."
         ) from None
     finally:
         stop.set()

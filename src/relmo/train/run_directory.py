@@ -1,6 +1,7 @@
 """What a run leaves on disk.
 
 config.toml         every setting
+inputs.json         what it was given to begin with, where that is not a setting
 environment.json    versions, machine and command of the latest start
 metrics.jsonl       a row every few steps
 checkpoints/        last.safetensors to continue from, best.safetensors by validation
@@ -54,6 +55,7 @@ class RunDirectory:
         self.last = path / "checkpoints" / "last.safetensors"
         self.best = path / "checkpoints" / "best.safetensors"
         self.model = path / "model"
+        self.inputs = path / "inputs.json"
 
     @contextmanager
     def opened(
@@ -63,7 +65,7 @@ class RunDirectory:
 
         Args:
             config: all settings as TOML, kept in config.toml.
-            resume: go on with the run that is here; otherwise the directory must be new or empty.
+            resume: go on with the run that is here; otherwise there must be nothing to lose.
             may_change: settings, as "table.name", in which a resumed run may differ.
         """
         if resume and not self.config.is_file():
@@ -74,18 +76,25 @@ class RunDirectory:
             _take(lock, self.path)
             if resume:
                 _check_same(self.config, config, may_change)
-            elif found := sorted(p.name for p in self.path.iterdir() if p.name != ".lock"):
-                what = "holds a run" if self.config.is_file() else f"holds {found[0]}"
-                raise DataError(
-                    f"{self.path} already {what}. Continue a run with --resume, or choose another "
-                    "directory."
-                )
+            else:
+                self._check_not_begun()
             self.last.parent.mkdir(exist_ok=True)
             for partial in self.last.parent.glob(".*"):  # ours or safetensors', of a killed process
                 partial.unlink()
             with written_atomically(self.config) as written:
                 written.write_text(config, encoding="utf-8", newline="\n")
             yield
+
+    def _check_not_begun(self) -> None:
+        """A start that got nowhere, as it was given a wrong file, is not in the way of another."""
+        known = {self.config, self.inputs, self.environment, self.metrics, self.last.parent}
+        strange = set(self.path.iterdir()) - known - {self.path / ".lock"}
+        if self.last.exists() or strange:
+            what = "a run" if self.last.exists() else min(path.name for path in strange)
+            raise DataError(
+                f"{self.path} already holds {what}. Continue a run with --resume, or choose "
+                "another directory."
+            )
 
     def write_environment(self, **more: Any) -> None:
         """Say what runs here; `more` is for what only the caller knows."""

@@ -1,0 +1,285 @@
+"""One step of learning against autograd of a network written out in plain PyTorch."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from relmo.config import DataConfig, ModelConfig, ObjectiveConfig
+from relmo.formats import ModelContents
+from relmo.formats.contents import Softmax
+from relmo.model.bilm import BiLm
+from relmo.pretrain.learner import BiLmLearner
+from relmo.score import Scorer, perplexity
+from relmo.text.blocks import Blocks
+from relmo.text.characters import ByteCharacters
+from relmo.text.layouts import Segments, Streams
+from relmo.text.shards import prepare_corpus
+from relmo.text.vocabulary import SPECIAL, Vocabulary
+from relmo.train.world import World
+
+SENTENCES = [
+    "the cat sat on the mat".split(),
+    "a dog".split(),
+    "the dog saw a zebra on the mat .".split(),
+    ["cat"],
+]
+VOCABULARY = Vocabulary((*SPECIAL, "the", "a", "mat", "cat", "dog", "on", ".", "sat", "bird"))
+CONFIG = ModelConfig.model_validate(
+    {
+        "encoder": {
+            "character_dim": 3,
+            "filters": [[1, 4], [3, 5]],
+            "max_characters": 10,
+            "n_highway": 1,
+        },
+        "lstm": {"cell_dim": 6, "projection_dim": 4, "cell_clip": 0.2, "projection_clip": 0.3},
+        "tokenizer": "whitespace",
+    }
+)
+SCHEME = ByteCharacters(CONFIG.encoder.max_characters)
+RATE = 0.5
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    text = folder / "text.txt"
+    text.write_text("".join(" ".join(s) + "\n" for s in SENTENCES))
+    options = {"tokenizer": "whitespace", "lines": True, "language": "en", "workers": 1}
+    return Blocks.of(prepare_corpus([str(text)], cache=folder / "cache", **options))
+
+
+def build_learner(blocks, *, clip=None, optimizer="adagrad", n_streams=0, **objective):
+    torch.manual_seed(4)
+    bilm = BiLm(CONFIG)
+    with torch.no_grad():  # loud enough that some cells and outputs reach their clips
+        for name, parameter in bilm.named_parameters():
+            parameter.mul_(3 if "stack" in name else 8 if "convolutions" in name else 1)
+    n, dim = len(VOCABULARY), CONFIG.lstm.projection_dim
+    weight, bias = torch.randn(n, dim), 0.1 * torch.randn(n)
+    values = ObjectiveConfig.model_validate({"dropout": 0.0, "n_samples": 0, **objective})
+    valid = Segments(blocks, DataConfig(), SCHEME, VOCABULARY)
+    return BiLmLearner(
+        bilm, weight, bias, values, optimizer, clip, valid, World(), n_streams=n_streams
+    )
+
+
+def weights_of(learner):
+    """Copies that learn by themselves."""
+    named = {**dict(learner.bilm.named_parameters())}
+    named |= {"softmax.weight": learner.weight, "softmax.bias": learner.bias}
+    return {name: t.detach().clone().requires_grad_() for name, t in named.items()}
+
+
+# ---- the same in plain PyTorch ------------------------------------------------------------------
+
+
+def encode(w, tokens):
+    """(n, P): no token is read together with another."""
+    ids = SCHEME.encode(tokens).characters
+    x = functional.embedding(ids.long(), w["encoder.characters.weight"]).transpose(1, 2)
+    names = [f"encoder.convolutions.{i}" for i in range(len(CONFIG.encoder.filters))]
+    found = [functional.conv1d(x, w[f"{n}.weight"], w[f"{n}.bias"]).amax(2) for n in names]
+    x = torch.cat(found, dim=1).relu()
+    high = "encoder.highways.0"
+    gate = functional.linear(x, w[f"{high}.gate.weight"], w[f"{high}.gate.bias"]).sigmoid()
+    new = functional.linear(x, w[f"{high}.transform.weight"], w[f"{high}.transform.bias"]).relu()
+    x = gate * new + (1 - gate) * x
+    return functional.linear(x, w["encoder.projection.weight"], w["encoder.projection.bias"])
+
+
+def read_plainly(w, stack, x, state):
+    """The top layer of one direction, (n, P), and its state, a step at a time."""
+    lstm, after = CONFIG.lstm, []
+    for layer in range(lstm.n_layers):
+        name = f"{stack}.{layer}"
+        h, c = state[layer]
+        outputs = []
+        for vector in x:
+            gates = w[f"{name}.input_weight"] @ vector + w[f"{name}.recurrent_weight"] @ h
+            i, f, g, o = (gates + w[f"{name}.bias"]).chunk(4)
+            c = (f.sigmoid() * c + i.sigmoid() * g.tanh()).clamp(-lstm.cell_clip, lstm.cell_clip)
+            h = w[f"{name}.projection_weight"] @ (o.sigmoid() * c.tanh())
+            h = h.clamp(-lstm.projection_clip, lstm.projection_clip)
+            outputs.append(h)
+        y = torch.stack(outputs)
+        x = y + x if layer else y
+        after.append((h.detach(), c.detach()))
+    return x, after
+
+
+def zero_state():
+    zeros = torch.zeros(CONFIG.lstm.projection_dim), torch.zeros(CONFIG.lstm.cell_dim)
+    return [zeros] * CONFIG.lstm.n_layers
+
+
+def both_ways(sentences):
+    """What each direction reads and predicts, one sentence after the other."""
+    ways = []
+    for step in (1, -1):
+        bounded = [["<S>", *sentence, "</S>"][::step] for sentence in sentences]
+        ways.append([pair for s in bounded for pair in zip(s[:-1], s[1:], strict=True)])
+    return ways
+
+
+def plain_loss(w, rows, states=None):
+    """Mean loss of rows that know nothing of each other, and where each ended."""
+    losses, after = [], []
+    for row, start in zip(rows, states or [[zero_state()] * 2] * len(rows), strict=True):
+        ends = []
+        stacks = zip(("forward_stack", "backward_stack"), row, start, strict=True)
+        for stack, pairs, state in stacks:
+            x = encode(w, [read for read, _ in pairs])
+            top, end = read_plainly(w, stack, x, state)
+            logits = functional.linear(top, w["softmax.weight"], w["softmax.bias"])
+            targets = torch.tensor([VOCABULARY.number(word) for _, word in pairs])
+            losses.append(functional.cross_entropy(logits, targets, reduction="none"))
+            ends.append(end)
+        after.append(ends)
+    return torch.cat(losses).mean(), after
+
+
+def step_plainly(w, rows, *, states=None, scale=1.0, clip=None):
+    """What Adagrad's first step makes of the weights; loss and gradient norm."""
+    loss, _ = plain_loss(w, rows, states)
+    gradients = torch.autograd.grad(scale * loss, list(w.values()))
+    norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients))
+    shrunk = min(1.0, clip / norm) if clip else 1.0
+    pairs = zip(w.items(), (shrunk * g for g in gradients), strict=True)
+    changed = {name: t.detach() - RATE * g / (1 + g * g).sqrt() for (name, t), g in pairs}
+    return changed, loss.item(), norm
+
+
+def assert_same(learner, expected):
+    for name, tensor in weights_of(learner).items():
+        torch.testing.assert_close(tensor.detach(), expected[name], rtol=1e-5, atol=2e-6, msg=name)
+
+
+# ---- what the learner does ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("clip", "scale"), [(None, 1.0), (0.05, 1.0), (1000.0, 3.0)])
+def test_a_step_over_sentences_is_autograds(blocks, clip, scale):
+    learner = build_learner(blocks, clip=clip, loss_scale=scale)
+    source = Segments(blocks, DataConfig(), SCHEME, VOCABULARY)
+    batch, position = next(source.batches({}))
+    assert position["epoch"] == 1
+    before = weights_of(learner)
+    rows = [both_ways([sentence]) for sentence in SENTENCES]
+    expected, loss, norm = step_plainly(before, rows, scale=scale, clip=clip)
+    step = learner.learn(batch, RATE)
+    assert step.loss == pytest.approx(loss, rel=1e-5)
+    assert step.gradient_norm == pytest.approx(norm, rel=1e-4)
+    assert step.n_tokens == sum(len(s) + 1 for s in SENTENCES)
+    assert_same(learner, expected)
+    for name in ("forward_stack.1.input_weight", "encoder.characters.weight", "softmax.bias"):
+        assert not torch.equal(expected[name], before[name]), name
+
+
+def test_a_stream_goes_on_where_it_ended_and_no_gradient_goes_back(blocks):
+    config = DataConfig(layout="stream", n_streams=2, n_steps=5)
+    learner = build_learner(blocks, n_streams=2)
+    batches = Streams(blocks, config, SCHEME, VOCABULARY).batches({})
+    (first, _), (second, _) = next(batches), next(batches)
+    ways = both_ways(SENTENCES)
+    length = len(ways[0]) // 2
+    windows = [
+        [[way[s * length + w : s * length + w + 5] for way in ways] for s in (0, 1)] for w in (0, 5)
+    ]
+    before = weights_of(learner)
+    loss, states = plain_loss(before, windows[0])
+    assert learner.learn(first, 0.0).loss == pytest.approx(loss.item(), rel=1e-5)
+    # Of the first step, at a rate of 0, only its squares are left in Adagrad's sums.
+    squares = [g.square() for g in torch.autograd.grad(loss, list(before.values()))]
+    loss, _ = plain_loss(before, windows[1], states)
+    gradients = torch.autograd.grad(loss, list(before.values()))
+    parts = zip(before.items(), gradients, squares, strict=True)
+    expected = {name: t - RATE * g / (1 + s + g * g).sqrt() for (name, t), g, s in parts}
+    assert learner.learn(second, RATE).loss == pytest.approx(loss.item(), rel=1e-5)
+    assert_same(learner, expected)
+
+
+def test_as_many_samples_as_words_are_all_words(blocks):
+    source = Segments(blocks, DataConfig(), SCHEME, VOCABULARY)
+    batch, _ = next(source.batches({}))
+    states = []
+    for n_samples in (0, len(VOCABULARY), 10 * len(VOCABULARY)):
+        learner = build_learner(blocks, n_samples=n_samples)
+        learner.learn(batch, RATE)
+        states.append(learner.state())
+    for other in states[1:]:
+        for name, tensor in states[0].items():
+            assert torch.equal(tensor, other[name]), name
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
+def test_a_sampled_step_leaves_the_other_rows_alone(blocks, optimizer):
+    source = Segments(blocks, DataConfig(), SCHEME, VOCABULARY)
+    batch, _ = next(source.batches({}))
+    learner = build_learner(blocks, optimizer=optimizer, n_samples=2)
+    before = weights_of(learner)
+    learner.learn(batch, RATE)
+    targets = {VOCABULARY.number(w) for s in SENTENCES for w in ("<S>", *s, "</S>")}
+    changed = (learner.bias != before["softmax.bias"].detach()).nonzero()[:, 0].tolist()
+    assert targets <= set(changed)
+    assert len(changed) <= len(targets) + 2
+    assert len(changed) < len(VOCABULARY)
+    rows = (learner.weight != before["softmax.weight"].detach()).any(dim=1).nonzero()[:, 0]
+    assert rows.tolist() == changed
+
+
+def test_a_loss_that_is_no_number_changes_nothing(blocks):
+    batch, _ = next(Segments(blocks, DataConfig(), SCHEME, VOCABULARY).batches({}))
+    learner = build_learner(blocks)
+    learner.bias[3] = math.nan
+    before = weights_of(learner)
+    step = learner.learn(batch, RATE)
+    assert not math.isfinite(step.gradient_norm)
+    for name, tensor in weights_of(learner).items():
+        assert torch.equal(tensor.nan_to_num(7), before[name].nan_to_num(7)), name
+
+
+def test_evaluation_is_the_perplexity_of_score(blocks):
+    learner = build_learner(blocks, dropout=0.5)
+    found = learner.evaluate()
+    softmax = Softmax(learner.weight, learner.bias)
+    contents = ModelContents(
+        CONFIG, learner.bilm.state_dict(), "a test", vocabulary=VOCABULARY, softmax=softmax
+    )
+    expected = perplexity(Scorer(contents), SENTENCES)
+    for way in ("forward", "backward", "average"):
+        assert found[f"{way}_perplexity"] == pytest.approx(getattr(expected, way), rel=1e-5)
+    both = math.log(expected.forward), math.log(expected.backward)
+    assert found["loss"] == pytest.approx(sum(both) / 2, rel=1e-5)
+    assert expected.unknown == 2  # "saw" and "zebra"
+
+
+def test_a_state_is_all_that_the_next_step_depends_on(blocks):
+    config = DataConfig(layout="stream", n_streams=2, n_steps=4)
+    batches = Streams(blocks, config, SCHEME, VOCABULARY).batches({})
+    first, second = (next(batches)[0] for _ in range(2))
+    whole = build_learner(blocks, optimizer="adam", n_streams=2, n_samples=3)
+    whole.learn(first, 0.01)
+    saved = {name: tensor.clone() for name, tensor in whole.state().items()}
+    resumed = build_learner(blocks, optimizer="adam", n_streams=2, n_samples=3)
+    resumed.load(saved)
+    for learner in (whole, resumed):
+        learner.learn(second, 0.01)
+    assert whole.state().keys() == resumed.state().keys()
+    for name, tensor in whole.state().items():
+        assert torch.equal(tensor, resumed.state()[name]), name
+
+
+def test_dropout_is_on_in_training_and_off_in_evaluation(blocks):
+    batch, _ = next(Segments(blocks, DataConfig(), SCHEME, VOCABULARY).batches({}))
+    losses = []
+    for seed in (1, 2, 1):
+        learner = build_learner(blocks, dropout=0.3)
+        scores = learner.evaluate()
+        torch.manual_seed(seed)
+        losses.append(learner.learn(batch, 0.0).loss)
+        assert learner.evaluate() == scores
+    assert losses[0] == losses[2]
+    assert losses[0] != losses[1]

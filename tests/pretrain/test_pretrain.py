@@ -1,0 +1,409 @@
+"""Pre-training from text to model: it learns, stops and goes on, and leaves what it promises."""
+
+import gzip
+import json
+import math
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import close
+from runs import (
+    WORDS,
+    assert_same_checkpoint,
+    command,
+    last_checkpoint,
+    rows_without_times,
+    run_program,
+    settings,
+    write_lines,
+)
+from runs import SMALL as SMALL_SETTINGS
+
+import relmo
+from relmo.cli import main
+from relmo.errors import TrainingError
+from relmo.formats import read_model
+from relmo.presets import parse_toml
+from relmo.pretrain import pretrain
+from relmo.text import shards
+from relmo.text.vocabulary import SPECIAL, build_vocabulary
+from relmo.train.log import read_metrics
+
+pytestmark = pytest.mark.slow
+
+
+def train(run, *texts, more=(), **options):
+    """Train a small model in this process."""
+    cache = run.parent / "cache"
+    names = [str(text) for text in texts]
+    given = [*SMALL_SETTINGS, *more]
+    return pretrain(run, names, preset="tiny", settings=given, cache=cache, **options)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A run of three epochs, with a text to validate on."""
+    folder = tmp_path_factory.mktemp("base")
+    text = write_lines(folder / "text.txt", 60)
+    valid = write_lines(folder / "valid.txt", 20, skipped=600)
+    train(folder / "run", text, valid=[str(valid)], more=["train.epochs=3"])
+    return folder
+
+
+# ---- it learns ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_lines", "more"),
+    [
+        (13, ["data.batch_tokens=400", "train.learning_rate=0.03"]),
+        # One long sentence: validation starts from nothing where a stream remembers the one before.
+        (1, ["data.layout=stream", "data.n_streams=10", "data.n_steps=10"]),
+    ],
+    ids=["segments", "stream"],
+)
+def test_a_page_is_learned_by_heart(tmp_path, n_lines, more):
+    page = write_lines(tmp_path / "page.txt", n_lines, n_words=299 // n_lines)
+    recipe = ["train.learning_rate=0.015", "train.decay=linear", "train.epochs=140"]
+    recipe += ["objective.n_samples=0", "objective.dropout=0", "train.validate_every=1000"]
+    recipe += ["model.tokenizer=whitespace", "data.lines=true", "data.segment_tokens=400"]
+    options = {"valid": [str(page)], "cache": tmp_path / "cache", "settings": [*recipe, *more]}
+    outcome = pretrain(tmp_path / "run", [str(page)], preset="tiny", **options)
+    done = run_program("perplexity", page, "-m", tmp_path / "run" / "model", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["tokens"] == 299 + n_lines
+    for way in ("forward", "backward", "average"):
+        assert found[way] < 1.5
+        assert found[way] == pytest.approx(outcome.best[f"{way}_perplexity"], rel=1e-5)
+
+
+# ---- it stops and goes on -----------------------------------------------------------------------
+
+
+def stop_after(run, n_rows, number, arguments):
+    """Start the program, send it a signal once it has written so many rows, and a little later."""
+    with subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True) as process:
+        metrics, deadline = run / "metrics.jsonl", time.monotonic() + 100
+        while process.poll() is None and time.monotonic() < deadline:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= n_rows:
+                break
+            time.sleep(0.002)
+        time.sleep(random.random() * 0.1)  # anywhere within a step
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=100)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("layout", ["segments", "stream"])
+def test_killed_or_stopped_it_goes_on_bit_for_bit(tmp_path, layout):
+    """kill -9, SIGTERM and Ctrl-C, one after the other, each at a step that nobody chose."""
+    text, valid = write_lines(tmp_path / "text.txt", 150), write_lines(tmp_path / "v.txt", 10)
+    arguments = ["pretrain", "--cache", tmp_path / "cache", "--threads", "1"]
+    # Saved after every step; rows every ten, of 130 or so.
+    changes = settings(f"data.layout={layout}", "train.checkpoint_minutes=1e-9")
+    first = [text, "--valid", valid, "--preset", "tiny", "--epochs", "9", *changes]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    done = run_program(*arguments, *first, "-o", whole)
+    assert done.returncode == 0, done.stderr
+    n_rows = len(read_metrics(whole / "metrics.jsonl"))
+    assert n_rows >= 12
+
+    chance = random.Random()  # the outcome must not depend on it
+    killed, errors = stop_after(
+        parts, chance.randint(1, 3), signal.SIGKILL, [*arguments, *first, "-o", parts]
+    )
+    assert (killed, errors) == (-9, "")
+    for number, rows in ((signal.SIGTERM, (4, 6)), (signal.SIGINT, (7, 9))):
+        resumed = [*arguments, "-o", parts, "--resume"]
+        code, errors = stop_after(parts, chance.randint(*rows), number, resumed)
+        assert code == 128 + number, errors
+        step = last_checkpoint(parts).values["step"]
+        assert errors.startswith(f"Error: Interrupted ({number.name}) after step {step};")
+        assert "Continue with --resume" in errors
+        assert errors.count("\n") == 1
+        assert relmo.load(parts / "model").embed(["a word"]).shape
+    done = run_program(*arguments, "-o", parts, "--resume")
+    assert done.returncode == 0, done.stderr
+
+    assert_same_checkpoint(whole, parts)
+    assert rows_without_times(whole) == rows_without_times(parts)
+    models = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, parts)]
+    assert models[0] == models[1]
+
+
+def test_a_breakdown_names_the_checkpoint_to_go_on_from(tmp_path, base):
+    text, valid = base / "text.txt", base / "valid.txt"
+    run = tmp_path / "run"
+    train(run, text, valid=[str(valid)], more=["train.epochs=1"])
+    good = (run / "checkpoints" / "last.safetensors").read_bytes()
+    more = ["train.epochs=4", "train.learning_rate=1e30", "train.clip_norm=none"]
+    cache = tmp_path / "cache"
+    with pytest.raises(TrainingError, match="Training broke down") as error:
+        pretrain(run, resume=True, settings=more, cache=cache)
+    assert f"The last good checkpoint is {run / 'checkpoints' / 'last.safetensors'}" in str(error)
+    assert "Lower train.learning_rate" in str(error)
+    assert (run / "checkpoints" / "last.safetensors").read_bytes() == good
+    calm = ["train.epochs=4", "train.learning_rate=0.001"]
+    assert pretrain(run, resume=True, settings=calm, cache=cache).reason == "epochs"
+
+
+# ---- it goes on from a model --------------------------------------------------------------------
+
+
+def test_published_weights_learn_a_new_text_and_go_back_to_their_format(
+    tmp_path, elmo_fixtures, monkeypatch
+):
+    text = write_lines(tmp_path / "text.txt", 60)
+    valid = write_lines(tmp_path / "valid.txt", 10, skipped=60)  # of the text
+    more = ["train.epochs=20", "train.validate_every=4", "objective.dropout=0"]
+    settings = [s for s in [*SMALL_SETTINGS, *more] if not s.startswith("model.")]
+    init = elmo_fixtures / "allennlp"
+    values = {"model.tokenizer": "whitespace"}
+    options = {"init": init, "valid": [str(valid)], "cache": tmp_path / "cache", "values": values}
+    pretrain(tmp_path / "run", [str(text)], preset="tiny", settings=settings, **options)
+    scores = [r["average_perplexity"] for r in read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    words = text.read_text().split()
+    counts = Counter(words)
+    by_frequency = math.exp(-sum(math.log(counts[w] / len(words)) for w in words) / len(words))
+    assert scores[-1] < by_frequency < scores[0]
+
+    trained = relmo.load(tmp_path / "run" / "model")
+    old = read_model(init).tensors
+    assert all(
+        not torch.equal(t, old[n]) for n, t in read_trained(tmp_path).items() if "stack" in n
+    )
+    back = tmp_path / "back"
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["relmo", "convert", str(tmp_path / "run" / "model"), str(back), "--to", "bilm-tf"],
+    )
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    sentences = [line.split() for line in valid.read_text().splitlines()]
+    found = relmo.load(back).embed(sentences, layers="all")
+    for ours, theirs in zip(trained.embed(sentences, layers="all"), found, strict=True):
+        assert close(theirs, ours)
+
+
+def read_trained(folder):
+    return read_model(folder / "run" / "model").tensors
+
+
+def test_a_model_with_its_softmax_begins_where_it_ended(tmp_path, base):
+    text = write_lines(tmp_path / "text.txt", 40, skipped=3000)
+    more = ["train.max_tokens=1", "train.learning_rate=1e-12"]
+    settings = [s for s in [*SMALL_SETTINGS, *more] if not s.startswith("model.")]
+    options = {"init": base / "run" / "model", "valid": [str(base / "valid.txt")]}
+    options |= {"cache": tmp_path / "cache", "settings": settings, "preset": "tiny"}
+    outcome = pretrain(tmp_path / "run", [str(text)], **options)
+    expected = last_checkpoint(base / "run").values["best"]
+    for way in ("forward", "backward", "average"):
+        key = f"{way}_perplexity"
+        assert outcome.best[key] == pytest.approx(expected[key], rel=1e-4)
+    ours, theirs = (read_model(f / "run" / "model").vocabulary for f in (tmp_path, base))
+    assert ours == theirs
+
+
+def test_another_vocabulary_keeps_the_rows_of_common_words(tmp_path, base):
+    before = read_model(base / "run" / "model")
+    text = write_lines(tmp_path / "text.txt", 100)  # more than the model has seen
+    counts = Counter(text.read_text().split())
+    words = build_vocabulary(counts, 200, 1).words
+    common = set(words) & set(before.vocabulary.words)
+    assert 100 < len(common) < len(words) < len(before.vocabulary)
+    (tmp_path / "words.txt").write_text("".join(f"{word}\n" for word in words))
+    more = ["train.max_tokens=1", "train.learning_rate=1e-12"]
+    settings = [s for s in [*SMALL_SETTINGS, *more] if not s.startswith("model.")]
+    options = {"init": base / "run" / "model", "valid": [str(text)], "preset": "tiny"}
+    options |= {"cache": tmp_path / "cache", "settings": settings}
+    pretrain(tmp_path / "run", [str(text)], vocabulary=tmp_path / "words.txt", **options)
+    after = read_model(tmp_path / "run" / "model")
+    assert after.vocabulary.words == words
+    for word in common:
+        old, new = before.vocabulary.number(word), after.vocabulary.number(word)
+        assert torch.allclose(after.softmax.weight[new], before.softmax.weight[old], atol=1e-6)
+        assert torch.allclose(after.softmax.bias[new], before.softmax.bias[old], atol=1e-6)
+
+
+# ---- what it leaves -----------------------------------------------------------------------------
+
+
+def test_the_run_directory(base):
+    run = base / "run"
+    names = {path.name for path in run.iterdir()} - {".lock"}
+    files = {"config.toml", "environment.json", "inputs.json", "metrics.jsonl"}
+    assert names == files | {"checkpoints", "model", "curve.svg", "curve.png"}
+    assert {p.name for p in (run / "checkpoints").iterdir()} == {
+        "last.safetensors",
+        "best.safetensors",
+    }
+    config = parse_toml((run / "config.toml").read_text(), "a test")
+    assert (config.train.epochs, config.model.lstm.cell_dim) == (3, 12)
+    environment = json.loads((run / "environment.json").read_text())
+    assert {"relmo", "torch", "python", "command", "started", "lstm_cell"} < environment.keys()
+    assert environment["world_size"] == 1
+    inputs = json.loads((run / "inputs.json").read_text())
+    assert inputs["texts"] == [str(base / "text.txt")]
+    assert inputs["valid"] == [str(base / "valid.txt")]
+    assert (run / "curve.svg").read_text().lstrip().startswith("<?xml")
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_metrics(base):
+    rows = read_metrics(base / "run" / "metrics.jsonl")
+    n_epoch = 60 * 13  # a line of 12 words has 13 predictions
+    assert [row["step"] for row in rows] == [10, 20, 21]  # 780 tokens are 7 batches of up to 128
+    assert rows[-1]["tokens"] == 3 * n_epoch
+    for row in rows:
+        assert {"step", "tokens", "loss", "words_per_s", "waiting"} <= row.keys()
+        assert row["words_per_s"] > 0
+    scored = [row for row in rows if "valid_loss" in row]
+    assert [row["step"] for row in scored] == [20, 21]
+    for row in scored:
+        ways = row["forward_perplexity"], row["backward_perplexity"]
+        assert row["average_perplexity"] == pytest.approx(sum(ways) / 2)
+        assert row["valid_loss"] == pytest.approx(sum(map(math.log, ways)) / 2)
+
+
+def test_the_model_and_its_card(base):
+    model = relmo.load(base / "run" / "model")
+    assert model.embed("a statement of the language", layers="all").shape == (3, 5, 16)
+    card = (base / "run" / "model" / "README.md").read_text()
+    text = (base / "text.txt").read_text().split()
+    facts = dict(
+        part.strip("| ").split(" | ") for part in card.splitlines() if part.startswith("| ")
+    )
+    assert facts["text"] == "text.txt"
+    assert facts["sentences"] == "60"
+    assert facts["tokens"] == f"720, {len(set(text))} distinct"
+    assert facts["vocabulary"].startswith(f"{len(set(text)) + len(SPECIAL)} words, 100.00 %")
+    assert facts["trained"].startswith("2,340 tokens in 21 steps")
+    best = last_checkpoint(base / "run").values["best"]
+    assert facts["held-out perplexity"] == ", ".join(
+        f"{way} {best[f'{way}_perplexity']:.2f}" for way in ("forward", "backward", "average")
+    )
+
+
+def test_text_is_prepared_once(base, monkeypatch):
+    shard_files = sorted((base / "cache").iterdir())
+
+    def refuse(*arguments, **options):
+        raise AssertionError("this text was tokenised before")
+
+    monkeypatch.setattr(shards, "read_sentences", refuse)
+    train(
+        base / "again", base / "text.txt", more=["train.max_tokens=1"], valid=[base / "valid.txt"]
+    )
+    assert sorted((base / "cache").iterdir()) == shard_files
+
+
+def test_some_of_the_text_is_held_out(tmp_path):
+    text = write_lines(tmp_path / "text.txt", 1000)  # three blocks or more
+    outcome = train(tmp_path / "run", text, more=["train.max_tokens=200", "data.valid_share=0.1"])
+    assert outcome.best["average_perplexity"] > 1
+    source = [row["tokens"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    assert source[-1] >= 200
+
+
+# ---- from where text may come -------------------------------------------------------------------
+
+SENTENCES = [
+    f"The {w} number {i} is what it was before." for i, w in enumerate(["cat", "dog"] * 30)
+]
+
+
+def test_the_same_text_from_everywhere_gives_the_same_model(tmp_path):
+    """A file, a packed one, a directory, standard input, prose, and a sentence a line."""
+    prose = " ".join(SENTENCES)
+    wrapped = textwrap.fill(prose, 70) + "\n"
+    half = len(SENTENCES) // 2
+    (tmp_path / "prose.txt").write_text(wrapped)
+    (tmp_path / "lines.txt").write_text("\n\n".join(SENTENCES))
+    (tmp_path / "prose.gz").write_bytes(gzip.compress(wrapped.encode()))
+    (tmp_path / "folder" / "b").mkdir(parents=True)
+    (tmp_path / "folder" / "a.txt").write_text(" ".join(SENTENCES[:half]))
+    (tmp_path / "folder" / "b" / "c.txt").write_text(" ".join(SENTENCES[half:]))
+    (tmp_path / "folder" / "b" / "empty.txt").write_text("")
+    valid = write_lines(tmp_path / "valid.txt", 3)
+    more = ["model.tokenizer=words", "train.max_tokens=300", "data.lines=false"]
+    names = ["prose.txt", "prose.gz", "folder", "folder/**/*.txt"]
+    for i, name in enumerate(names):
+        train(tmp_path / f"run{i}", tmp_path / name, valid=[str(valid)], more=more)
+    by_line = [*more, "data.lines=true"]
+    train(tmp_path / "run4", tmp_path / "lines.txt", valid=[str(valid)], more=by_line)
+    flags = ["--preset", "tiny", "--cache", tmp_path / "cache", "--valid", valid]
+    done = run_program(
+        "pretrain", "-", "-o", tmp_path / "run5", *flags, *settings(*more), input=wrapped
+    )
+    assert done.returncode == 0, done.stderr
+    models = [read_model(tmp_path / f"run{i}" / "model") for i in range(6)]
+    assert models[0].facts["sentences"] == str(len(SENTENCES))
+    for i, model in enumerate(models):
+        assert model.vocabulary == models[0].vocabulary, i
+        for name, tensor in model.tensors.items():
+            assert torch.allclose(tensor, models[0].tensors[name], rtol=0, atol=1e-6), (i, name)
+    assert models[5].facts["text"] == "standard input"
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+MEASURED = """
+import sys, threading, time
+from pathlib import Path
+from relmo.pretrain import pretrain
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
+
+peak = [0.0]
+def watch():
+    while True:
+        peak[0] = max(peak[0], anonymous())
+        time.sleep(0.01)
+
+threading.Thread(target=watch, daemon=True).start()
+run, text, cache, *settings = sys.argv[1:]
+outcome = pretrain(run, [text], preset="tiny", settings=settings, cache=Path(cache))
+print(peak[0], outcome.tokens)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    """Ten times the text, and a megabyte or two more; mapped files are not counted."""
+    rng = random.Random(5)
+    words = sorted(set(WORDS))[:2000]
+    peaks = []
+    more = ["train.max_tokens=20000", "train.epochs=none", "data.vocabulary_size=500"]
+    for n_files in (2, 20):
+        folder = tmp_path / str(n_files)
+        folder.mkdir()
+        for i in range(n_files):  # each more than is prepared in one piece with others
+            chosen = rng.choices(words, k=230_000)
+            lines = (" ".join(chosen[j : j + 20]) for j in range(0, len(chosen), 20))
+            (folder / f"{i}.txt").write_text("\n".join(lines))
+        given = [str(tmp_path / f"run{n_files}"), str(folder), str(tmp_path / "cache")]
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, *given, *SMALL_SETTINGS, *more],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        peak, tokens = done.stdout.split()
+        assert 20_000 <= int(tokens) < 30_000
+        peaks.append(float(peak))
+    n_bytes = sum(f.stat().st_size for f in (tmp_path / "20").iterdir())
+    assert n_bytes > 30e6
+    assert peaks[1] < peaks[0] + 15, peaks  # MiB; the text is some 30 more
