@@ -33,8 +33,9 @@ from relmo.presets import read_preset
 from relmo.pretrain.learner import BiLmLearner
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
-from relmo.text.layouts import LmBatch, Segments, Streams
+from relmo.text.layouts import LmBatch, Segments
 from relmo.text.shards import Corpus, prepare_corpus
+from relmo.text.streams import Streams
 from relmo.text.vocabulary import Vocabulary, build_vocabulary
 from relmo.train.optim import RowOptimizer, build_optimizer, clip_norm
 from relmo.train.world import World

@@ -1,6 +1,7 @@
 """What several tests stand on: shared reference data, and a small model of our own making."""
 
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import relmo
+from relmo.cli import main
 from relmo.formats import ModelContents
 from relmo.model.bilm import BiLm
 from relmo.presets import read_preset
@@ -48,3 +50,21 @@ def tiny_contents() -> ModelContents:
 @pytest.fixture
 def tiny(tiny_contents: ModelContents) -> relmo.Embedder:
     return relmo.Embedder(tiny_contents)
+
+
+@pytest.fixture
+def run(capfd, monkeypatch, tmp_path):
+    """Run relmo in this process: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warnings.showwarning", print)  # main replaces it: put it back afterwards
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["relmo", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, *capfd.readouterr()
+
+    return run

@@ -74,6 +74,7 @@ def read_all(descriptor: int, into: bytearray) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_bar_shows_count_rate_and_time_left():
     stdout, stderr = run_in_terminal(SLOW.format(unit="sentences"))
     assert "Embedding [b]" in stderr
@@ -88,11 +89,13 @@ def test_bar_shows_count_rate_and_time_left():
     assert "data" not in stderr
 
 
+@pytest.mark.slow
 def test_a_note_stands_after_the_rate():
     _, stderr = run_in_terminal(SLOW.format(unit="words").replace("(20)", "(20, 0.5, 'loss 4.2')"))
     assert re.search(r"\d+/\d+  [\d.]+ words/s  0:00:\d\d left  loss 4\.2", stderr)
 
 
+@pytest.mark.slow
 def test_bytes_are_shown_humanly():
     script = SLOW.format(unit="bytes").replace("1_000", "10**9").replace("20", "10**7")
     _, stderr = run_in_terminal(script)
@@ -103,6 +106,7 @@ def test_quick_work_on_a_terminal_writes_nothing_and_imports_no_rich():
     assert run_in_terminal(QUICK) == ("False\n", "")
 
 
+@pytest.mark.slow
 def test_a_bar_within_a_bar_stays_hidden():
     _, stderr = run_in_terminal(NESTED)
     assert "outer" in stderr

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from relmo.model.bilm import BiLm
     from relmo.model.scalar_mix import ScalarMix
     from relmo.vectors.embedder import Embedder, load
+    from relmo.vectors.index import VectorIndex
+    from relmo.vectors.static import StaticVectors
 
 __version__ = "0.1.0"
-__all__ = ["BiLm", "Embedder", "ScalarMix", "__version__", "errors", "load"]
+__all__ = ["BiLm", "Embedder", "ScalarMix", "StaticVectors", "VectorIndex", "errors", "load"]
 
 # Loaded when first used: `import relmo` and `relmo --help` must not wait for torch.
 _HOMES = {
@@ -21,6 +23,8 @@ _HOMES = {
     "Embedder": "relmo.vectors.embedder",
     "BiLm": "relmo.model.bilm",
     "ScalarMix": "relmo.model.scalar_mix",
+    "StaticVectors": "relmo.vectors.static",
+    "VectorIndex": "relmo.vectors.index",
 }
 
 

@@ -148,11 +148,15 @@ class DataConfig(_Values):
 
 
 class ObjectiveConfig(_Values):
-    """The loss: words compared with (0 is all of them), dropout, a factor before gradients."""
+    """The loss: words compared with (0 is all of them), dropout, a factor before gradients.
+
+    With `unigram_bias`, a new softmax begins by knowing how frequent each word is.
+    """
 
     n_samples: Annotated[int, Field(ge=0)] = 4096
     dropout: Share = 0.1
     loss_scale: Positive = 1.0
+    unigram_bias: bool = True
 
 
 class TrainConfig(_Values):

@@ -92,6 +92,20 @@ class Scorer:
             raise DataError("Expected sentences, found one string. Put it into a list.")
         return self._stream(map(self._tokens, sentences))
 
+    @torch.inference_mode()
+    def distributions(self, tokens: Sequence[str], place: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities (V,) of every word at a place, by what is before and what is after."""
+        batch = build_batch([tokens], self._scheme)
+        x = self._bilm.encoder(batch.ids)
+        layers, _ = self._bilm.contextualize(x, batch.index, batch.packing, mix=self._top)
+        ahead, back = layers[0].chunk(2, dim=1)  # (N, P) each; token `place` is number place + 1
+        weight, bias = self._softmax.weight, self._softmax.bias
+        forward, backward = (
+            torch.log_softmax(weight.to(x.dtype) @ context + bias.to(x.dtype), dim=0)
+            for context in (ahead[place], back[place + 2])
+        )
+        return forward, backward
+
     def _stream(self, sentences: Iterable[tuple[str, ...]]) -> Iterator[ScoredSentence]:
         none = np.empty(0, np.float32)
         for pool in cut_into_pools(sentences, len, POOL_TOKENS):

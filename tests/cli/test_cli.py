@@ -12,26 +12,7 @@ import pytest
 from conftest import close
 
 import relmo
-from relmo.cli import main
 from relmo.formats import WRITERS
-
-
-@pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    """Run relmo in this process: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("warnings.showwarning", print)  # main replaces it: put it back afterwards
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["relmo", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        return code, *capfd.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -71,7 +52,15 @@ def test_the_old_layout_on_the_allennlp_fixture(run, elmo_fixtures, tmp_path):
         assert close(file["0"][()], expected)
 
 
-@pytest.mark.parametrize("flags", [(), ("--workers", "2"), ("--threads", "1"), ("--threads", "2")])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        pytest.param(("--workers", "2"), marks=pytest.mark.slow),
+        ("--threads", "1"),
+        ("--threads", "2"),
+    ],
+)
 def test_embed_keeps_every_line_in_its_place(run, model, text, tmp_path, flags):
     assert run("embed", text, "-m", model, "-o", "out.npz", "--layers", "top", *flags)[0] == 0
     sentences = [line.split() for line in text.read_text(encoding="utf-8").split("\n")[:-1]]
@@ -82,6 +71,7 @@ def test_embed_keeps_every_line_in_its_place(run, model, text, tmp_path, flags):
     assert expected[1].shape == (0, 32)
 
 
+@pytest.mark.slow
 def test_stdin_to_stdout(model, text):
     found = subprocess.run(
         [sys.executable, "-m", "relmo", "embed", "-", "-m", model, "-o", "-", "--layers", "0,2"],

@@ -148,6 +148,7 @@ def test_weights_are_mapped_not_copied(directory):
         assert any(start <= parameter.data_ptr() < end for start, end in ranges), name
 
 
+@pytest.mark.slow
 def test_loading_imports_no_compiler(directory):
     """PyTorch's takes a second to import, and makes itself a directory for temporary files."""
     code = "import sys, relmo; relmo.load(sys.argv[1]); sys.exit('torch._dynamo' in sys.modules)"

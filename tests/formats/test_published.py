@@ -577,6 +577,7 @@ fetch({MODEL!r}, base_urls=sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_processes_at_the_same_time_download_once(server):
     server.plan.append(Answer(OPTIONS, delay=0.5))
     command = [sys.executable, "-c", FETCH, server.base_url]

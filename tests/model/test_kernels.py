@@ -102,6 +102,7 @@ def test_layer_with_and_without_the_kernel(instruction_set, projection, clips):
         assert torch.equal(now, then)
 
 
+@pytest.mark.slow
 def test_the_switch_turns_it_off_and_changes_no_number(tiny, tiny_contents, tmp_path):
     tiny.save(tmp_path / "model")
     code = (

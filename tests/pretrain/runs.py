@@ -1,4 +1,4 @@
-"""Runs small enough for tests: text that every Python has, and a model of a few thousand weights."""
+"""Runs small enough for tests: text that every Python has, a model of few weights."""
 
 import os
 import subprocess
@@ -25,6 +25,8 @@ SMALL = (
     "data.n_steps=8",
     "objective.n_samples=32",
     "train.learning_rate=0.01",
+    "train.warmup=0",
+    "train.decay=none",
     "train.validate_every=20",
 )
 

@@ -1,6 +1,7 @@
 """One step of learning against autograd of a network written out in plain PyTorch."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -14,17 +15,14 @@ from relmo.pretrain.learner import BiLmLearner
 from relmo.score import Scorer, perplexity
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
-from relmo.text.layouts import Segments, Streams
+from relmo.text.layouts import Segments
 from relmo.text.shards import prepare_corpus
+from relmo.text.streams import Streams
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 from relmo.train.world import World
 
-SENTENCES = [
-    "the cat sat on the mat".split(),
-    "a dog".split(),
-    "the dog saw a zebra on the mat .".split(),
-    ["cat"],
-]
+TEXT = "the cat sat on the mat\na dog\nthe dog saw a zebra on the mat .\ncat\n"
+SENTENCES = [line.split() for line in TEXT.splitlines()]
 VOCABULARY = Vocabulary((*SPECIAL, "the", "a", "mat", "cat", "dog", "on", ".", "sat", "bird"))
 CONFIG = ModelConfig.model_validate(
     {
@@ -46,7 +44,7 @@ RATE = 0.5
 def blocks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     text = folder / "text.txt"
-    text.write_text("".join(" ".join(s) + "\n" for s in SENTENCES))
+    text.write_text(TEXT)
     options = {"tokenizer": "whitespace", "lines": True, "language": "en", "workers": 1}
     return Blocks.of(prepare_corpus([str(text)], cache=folder / "cache", **options))
 
@@ -120,7 +118,7 @@ def both_ways(sentences):
     ways = []
     for step in (1, -1):
         bounded = [["<S>", *sentence, "</S>"][::step] for sentence in sentences]
-        ways.append([pair for s in bounded for pair in zip(s[:-1], s[1:], strict=True)])
+        ways.append([pair for s in bounded for pair in pairwise(s)])
     return ways
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import torch
 from conftest import close
 from runs import (
+    SMALL,
     WORDS,
     assert_same_checkpoint,
     command,
@@ -25,10 +27,8 @@ from runs import (
     settings,
     write_lines,
 )
-from runs import SMALL as SMALL_SETTINGS
 
 import relmo
-from relmo.cli import main
 from relmo.errors import TrainingError
 from relmo.formats import read_model
 from relmo.presets import parse_toml
@@ -44,7 +44,7 @@ def train(run, *texts, more=(), **options):
     """Train a small model in this process."""
     cache = run.parent / "cache"
     names = [str(text) for text in texts]
-    given = [*SMALL_SETTINGS, *more]
+    given = [*SMALL, *more]
     return pretrain(run, names, preset="tiny", settings=given, cache=cache, **options)
 
 
@@ -64,17 +64,18 @@ def base(tmp_path_factory):
 @pytest.mark.parametrize(
     ("n_lines", "more"),
     [
-        (13, ["data.batch_tokens=400", "train.learning_rate=0.03"]),
+        (13, ["data.batch_tokens=400", "train.learning_rate=0.03", "train.epochs=150"]),
         # One long sentence: validation starts from nothing where a stream remembers the one before.
-        (1, ["data.layout=stream", "data.n_streams=10", "data.n_steps=10"]),
+        (1, ["data.layout=stream", "data.n_streams=2", "data.n_steps=50"]),
     ],
     ids=["segments", "stream"],
 )
 def test_a_page_is_learned_by_heart(tmp_path, n_lines, more):
     page = write_lines(tmp_path / "page.txt", n_lines, n_words=299 // n_lines)
-    recipe = ["train.learning_rate=0.015", "train.decay=linear", "train.epochs=140"]
+    recipe = ["train.learning_rate=0.02", "train.decay=linear", "train.epochs=110"]
     recipe += ["objective.n_samples=0", "objective.dropout=0", "train.validate_every=1000"]
     recipe += ["model.tokenizer=whitespace", "data.lines=true", "data.segment_tokens=400"]
+    recipe += ["train.warmup=0", "train.clip_norm=10"]
     options = {"valid": [str(page)], "cache": tmp_path / "cache", "settings": [*recipe, *more]}
     outcome = pretrain(tmp_path / "run", [str(page)], preset="tiny", **options)
     done = run_program("perplexity", page, "-m", tmp_path / "run" / "model", "--json")
@@ -83,7 +84,9 @@ def test_a_page_is_learned_by_heart(tmp_path, n_lines, more):
     assert found["tokens"] == 299 + n_lines
     for way in ("forward", "backward", "average"):
         assert found[way] < 1.5
-        assert found[way] == pytest.approx(outcome.best[f"{way}_perplexity"], rel=1e-5)
+        assert outcome.best[f"{way}_perplexity"] < 1.5
+        if "data.layout=stream" not in more:  # there the state is carried on in validation too
+            assert found[way] == pytest.approx(outcome.best[f"{way}_perplexity"], rel=1e-5)
 
 
 # ---- it stops and goes on -----------------------------------------------------------------------
@@ -97,7 +100,7 @@ def stop_after(run, n_rows, number, arguments):
             if metrics.exists() and metrics.read_bytes().count(b"\n") >= n_rows:
                 break
             time.sleep(0.002)
-        time.sleep(random.random() * 0.1)  # anywhere within a step
+        time.sleep(random.random() * 0.05)  # anywhere within a step
         process.send_signal(number)
         _, errors = process.communicate(timeout=100)
     return process.returncode, errors
@@ -108,21 +111,21 @@ def test_killed_or_stopped_it_goes_on_bit_for_bit(tmp_path, layout):
     """kill -9, SIGTERM and Ctrl-C, one after the other, each at a step that nobody chose."""
     text, valid = write_lines(tmp_path / "text.txt", 150), write_lines(tmp_path / "v.txt", 10)
     arguments = ["pretrain", "--cache", tmp_path / "cache", "--threads", "1"]
-    # Saved after every step; rows every ten, of 130 or so.
+    # Saved after every step; rows every ten, of 90 or so.
     changes = settings(f"data.layout={layout}", "train.checkpoint_minutes=1e-9")
-    first = [text, "--valid", valid, "--preset", "tiny", "--epochs", "9", *changes]
+    first = [text, "--valid", valid, "--preset", "tiny", "--epochs", "6", *changes]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     done = run_program(*arguments, *first, "-o", whole)
     assert done.returncode == 0, done.stderr
     n_rows = len(read_metrics(whole / "metrics.jsonl"))
-    assert n_rows >= 12
+    assert n_rows >= 8
 
     chance = random.Random()  # the outcome must not depend on it
     killed, errors = stop_after(
-        parts, chance.randint(1, 3), signal.SIGKILL, [*arguments, *first, "-o", parts]
+        parts, chance.randint(1, 2), signal.SIGKILL, [*arguments, *first, "-o", parts]
     )
     assert (killed, errors) == (-9, "")
-    for number, rows in ((signal.SIGTERM, (4, 6)), (signal.SIGINT, (7, 9))):
+    for number, rows in ((signal.SIGTERM, (3, 4)), (signal.SIGINT, (5, 6))):
         resumed = [*arguments, "-o", parts, "--resume"]
         code, errors = stop_after(parts, chance.randint(*rows), number, resumed)
         assert code == 128 + number, errors
@@ -130,7 +133,7 @@ def test_killed_or_stopped_it_goes_on_bit_for_bit(tmp_path, layout):
         assert errors.startswith(f"Error: Interrupted ({number.name}) after step {step};")
         assert "Continue with --resume" in errors
         assert errors.count("\n") == 1
-        assert relmo.load(parts / "model").embed(["a word"]).shape
+        assert relmo.load(parts / "model").embed("two words").shape == (2, 16)
     done = run_program(*arguments, "-o", parts, "--resume")
     assert done.returncode == 0, done.stderr
 
@@ -144,14 +147,15 @@ def test_a_breakdown_names_the_checkpoint_to_go_on_from(tmp_path, base):
     text, valid = base / "text.txt", base / "valid.txt"
     run = tmp_path / "run"
     train(run, text, valid=[str(valid)], more=["train.epochs=1"])
-    good = (run / "checkpoints" / "last.safetensors").read_bytes()
+    good = last_checkpoint(run)
     more = ["train.epochs=4", "train.learning_rate=1e30", "train.clip_norm=none"]
     cache = tmp_path / "cache"
     with pytest.raises(TrainingError, match="Training broke down") as error:
         pretrain(run, resume=True, settings=more, cache=cache)
-    assert f"The last good checkpoint is {run / 'checkpoints' / 'last.safetensors'}" in str(error)
-    assert "Lower train.learning_rate" in str(error)
-    assert (run / "checkpoints" / "last.safetensors").read_bytes() == good
+    last = run / "checkpoints" / "last.safetensors"
+    assert f"The last good checkpoint is {last}." in str(error.value)
+    assert "Lower train.learning_rate" in str(error.value)
+    assert last_checkpoint(run).values == good.values
     calm = ["train.epochs=4", "train.learning_rate=0.001"]
     assert pretrain(run, resume=True, settings=calm, cache=cache).reason == "epochs"
 
@@ -159,51 +163,40 @@ def test_a_breakdown_names_the_checkpoint_to_go_on_from(tmp_path, base):
 # ---- it goes on from a model --------------------------------------------------------------------
 
 
-def test_published_weights_learn_a_new_text_and_go_back_to_their_format(
-    tmp_path, elmo_fixtures, monkeypatch
-):
+def test_published_weights_learn_a_new_text_and_go_back_to_their_format(tmp_path, elmo_fixtures):
     text = write_lines(tmp_path / "text.txt", 60)
     valid = write_lines(tmp_path / "valid.txt", 10, skipped=60)  # of the text
-    more = ["train.epochs=20", "train.validate_every=4", "objective.dropout=0"]
-    settings = [s for s in [*SMALL_SETTINGS, *more] if not s.startswith("model.")]
+    more = ["train.epochs=12", "train.learning_rate=0.03", "objective.n_samples=0"]
+    more += ["train.validate_every=10"]
+    settings = [s for s in [*SMALL, *more] if not s.startswith("model.")]
     init = elmo_fixtures / "allennlp"
     values = {"model.tokenizer": "whitespace"}
     options = {"init": init, "valid": [str(valid)], "cache": tmp_path / "cache", "values": values}
     pretrain(tmp_path / "run", [str(text)], preset="tiny", settings=settings, **options)
-    scores = [r["average_perplexity"] for r in read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    scores = [row["average_perplexity"] for row in rows if "average_perplexity" in row]
     words = text.read_text().split()
     counts = Counter(words)
     by_frequency = math.exp(-sum(math.log(counts[w] / len(words)) for w in words) / len(words))
-    assert scores[-1] < by_frequency < scores[0]
+    assert scores[-1] < 0.8 * min(scores[0], by_frequency)
 
     trained = relmo.load(tmp_path / "run" / "model")
-    old = read_model(init).tensors
-    assert all(
-        not torch.equal(t, old[n]) for n, t in read_trained(tmp_path).items() if "stack" in n
-    )
+    before, after = (read_model(m).tensors for m in (init, tmp_path / "run" / "model"))
+    assert before.keys() == after.keys()
+    assert not any(torch.equal(tensor, after[name]) for name, tensor in before.items())
     back = tmp_path / "back"
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["relmo", "convert", str(tmp_path / "run" / "model"), str(back), "--to", "bilm-tf"],
-    )
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
+    done = run_program("convert", tmp_path / "run" / "model", back, "--to", "bilm-tf")
+    assert done.returncode == 0, done.stderr
     sentences = [line.split() for line in valid.read_text().splitlines()]
     found = relmo.load(back).embed(sentences, layers="all")
     for ours, theirs in zip(trained.embed(sentences, layers="all"), found, strict=True):
         assert close(theirs, ours)
 
 
-def read_trained(folder):
-    return read_model(folder / "run" / "model").tensors
-
-
 def test_a_model_with_its_softmax_begins_where_it_ended(tmp_path, base):
     text = write_lines(tmp_path / "text.txt", 40, skipped=3000)
     more = ["train.max_tokens=1", "train.learning_rate=1e-12"]
-    settings = [s for s in [*SMALL_SETTINGS, *more] if not s.startswith("model.")]
+    settings = [s for s in [*SMALL, *more] if not s.startswith("model.")]
     options = {"init": base / "run" / "model", "valid": [str(base / "valid.txt")]}
     options |= {"cache": tmp_path / "cache", "settings": settings, "preset": "tiny"}
     outcome = pretrain(tmp_path / "run", [str(text)], **options)
@@ -224,7 +217,7 @@ def test_another_vocabulary_keeps_the_rows_of_common_words(tmp_path, base):
     assert 100 < len(common) < len(words) < len(before.vocabulary)
     (tmp_path / "words.txt").write_text("".join(f"{word}\n" for word in words))
     more = ["train.max_tokens=1", "train.learning_rate=1e-12"]
-    settings = [s for s in [*SMALL_SETTINGS, *more] if not s.startswith("model.")]
+    settings = [s for s in [*SMALL, *more] if not s.startswith("model.")]
     options = {"init": base / "run" / "model", "valid": [str(text)], "preset": "tiny"}
     options |= {"cache": tmp_path / "cache", "settings": settings}
     pretrain(tmp_path / "run", [str(text)], vocabulary=tmp_path / "words.txt", **options)
@@ -281,15 +274,13 @@ def test_the_model_and_its_card(base):
     assert model.embed("a statement of the language", layers="all").shape == (3, 5, 16)
     card = (base / "run" / "model" / "README.md").read_text()
     text = (base / "text.txt").read_text().split()
-    facts = dict(
-        part.strip("| ").split(" | ") for part in card.splitlines() if part.startswith("| ")
-    )
+    facts = dict(re.findall(r"^\| (\S.*) \| (.+) \|$", card, re.MULTILINE))
     assert facts["text"] == "text.txt"
     assert facts["sentences"] == "60"
     assert facts["tokens"] == f"720, {len(set(text))} distinct"
     assert facts["vocabulary"].startswith(f"{len(set(text)) + len(SPECIAL)} words, 100.00 %")
-    assert facts["trained"].startswith("2,340 tokens in 21 steps")
     best = last_checkpoint(base / "run").values["best"]
+    assert f"tokens in {best['step']:.0f} steps" in facts["trained"]
     assert facts["held-out perplexity"] == ", ".join(
         f"{way} {best[f'{way}_perplexity']:.2f}" for way in ("forward", "backward", "average")
     )
@@ -382,28 +373,28 @@ print(peak[0], outcome.tokens)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 def test_memory_does_not_grow_with_the_text(tmp_path):
-    """Ten times the text, and a megabyte or two more; mapped files are not counted."""
+    """Of its own; the shards are mapped, and the system may drop them whenever it likes."""
     rng = random.Random(5)
     words = sorted(set(WORDS))[:2000]
     peaks = []
-    more = ["train.max_tokens=20000", "train.epochs=none", "data.vocabulary_size=500"]
+    more = ["train.max_tokens=5000", "data.vocabulary_size=500", "data.valid_tokens=2000"]
     for n_files in (2, 20):
         folder = tmp_path / str(n_files)
         folder.mkdir()
         for i in range(n_files):  # each more than is prepared in one piece with others
-            chosen = rng.choices(words, k=230_000)
+            chosen = rng.choices(words, k=120_000)
             lines = (" ".join(chosen[j : j + 20]) for j in range(0, len(chosen), 20))
             (folder / f"{i}.txt").write_text("\n".join(lines))
         given = [str(tmp_path / f"run{n_files}"), str(folder), str(tmp_path / "cache")]
         done = subprocess.run(
-            [sys.executable, "-c", MEASURED, *given, *SMALL_SETTINGS, *more],
+            [sys.executable, "-c", MEASURED, *given, *SMALL, *more],
             capture_output=True,
             text=True,
         )
         assert done.returncode == 0, done.stderr
         peak, tokens = done.stdout.split()
-        assert 20_000 <= int(tokens) < 30_000
+        assert int(tokens) >= 5000
         peaks.append(float(peak))
     n_bytes = sum(f.stat().st_size for f in (tmp_path / "20").iterdir())
-    assert n_bytes > 30e6
-    assert peaks[1] < peaks[0] + 15, peaks  # MiB; the text is some 30 more
+    assert n_bytes > 20e6
+    assert peaks[1] < peaks[0] + 6, peaks  # MiB; found 0.6, for 22 more of text

@@ -14,7 +14,8 @@ from relmo.text import blocks as blocks_module
 from relmo.text.batch import Packing
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
-from relmo.text.layouts import Part, Segments, Streams
+from relmo.text.layouts import Part, Segments
+from relmo.text.streams import Streams
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 
 VOCABULARY = Vocabulary((*SPECIAL, *"abcdefgh"))
@@ -240,6 +241,12 @@ def test_held_out_text_is_not_trained_on():
     assert 0.1 < valid.n_tokens / Blocks.of(text).n_tokens < 0.3
     places = {tuple(row[:2]) for row in train.table.tolist()}
     assert not places & {tuple(row[:2]) for row in valid.table.tolist()}
+
+
+def test_a_short_text_has_small_blocks(monkeypatch):
+    monkeypatch.setattr(blocks_module, "BLOCK_TOKENS", 4096)
+    train, valid = Blocks.of(random_text(1, 60)).hold_out(0.01, 10_000, seed=1)
+    assert 50 < valid.n_tokens < 100 < train.n_tokens
 
 
 @pytest.mark.parametrize("share", [0.0, 0.9])

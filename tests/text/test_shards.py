@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relmo.errors import ConfigError, DataError, FormatError
@@ -77,6 +77,7 @@ def test_sentences_words_and_counts(texts):
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=5)
 
 
+@settings(max_examples=40)
 @given(expected=st.lists(st.lists(WORDS, min_size=1, max_size=8), min_size=1, max_size=20))
 def test_any_sentences_in_any_number_of_shards(tmp_path_factory, expected):
     folder = tmp_path_factory.mktemp("shards")

@@ -180,13 +180,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_time_is_linear_on_hostile_text(name):
-    """Half a second for 100,000 characters is usual; quadratic time would take minutes."""
+    """A quarter of a second for 50,000 characters is usual; quadratic time would take minutes."""
     tokenize = tokenizer_or_skip(name)
     for piece in HOSTILE[name]:
-        text = (piece * 100_000)[:100_000] + "a"
+        text = (piece * 50_000)[:50_000] + "a"
         start = time.process_time()
         tokens = tokenize(text)
-        assert time.process_time() - start < 4.0, f"{name} is slow on {piece[:10]!a}"
+        assert time.process_time() - start < 2.0, f"{name} is slow on {piece[:10]!a}"
         assert sum(len(token.text) for token in tokens) == len("".join(text.split()))
 
 

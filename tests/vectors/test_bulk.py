@@ -12,7 +12,7 @@ from relmo.vectors.bulk import embed_lines, written_behind
 LINES = [" ".join(f"w{(i * j) % 11}" for j in range(i % 9)) for i in range(60)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_lines_come_back_in_order(tiny, monkeypatch, workers):
     monkeypatch.setattr("relmo.vectors.embedder.POOL_BYTES", 0)
     monkeypatch.setattr("relmo.vectors.embedder.BATCH_TOKENS", 50)  # many pools
@@ -23,7 +23,7 @@ def test_lines_come_back_in_order(tiny, monkeypatch, workers):
         assert close(vectors, expected)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_the_reader_raises_reaches_the_caller(tiny, monkeypatch, workers):
     monkeypatch.setattr("relmo.vectors.embedder.POOL_BYTES", 0)
     monkeypatch.setattr("relmo.vectors.embedder.BATCH_TOKENS", 4)

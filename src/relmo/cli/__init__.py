@@ -17,11 +17,15 @@ from relmo import __version__
 from relmo.cli.convert import convert
 from relmo.cli.demo import demo
 from relmo.cli.embed import embed
+from relmo.cli.index import index
 from relmo.cli.info import info
 from relmo.cli.models import models
+from relmo.cli.neighbours import neighbours
 from relmo.cli.perplexity import perplexity
 from relmo.cli.pretrain import pretrain
+from relmo.cli.probe import probe
 from relmo.cli.score import score
+from relmo.cli.substitutes import substitutes
 from relmo.errors import RelmoError, RelmoWarning
 
 app = typer.Typer(
@@ -32,8 +36,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (pretrain, embed, perplexity, score, info, convert, models, demo):
+for verb in (
+    *(pretrain, embed, neighbours, perplexity, score, substitutes),
+    *(info, convert, models, demo),
+):
     app.command()(verb)
+for name, group in {"index": index, "probe": probe}.items():
+    app.add_typer(group, name=name)
 
 
 def _print_version(wanted: bool) -> None:

@@ -39,6 +39,8 @@ Encoding = Annotated[str, typer.Option(help="Of the text.")]
 Errors = Annotated[
     str, typer.Option(help="strict stops at bytes that do not decode; replace marks them.")
 ]
+Layer = Annotated[str, typer.Option(help="average, top, or a number from 0.")]
+Lines = Annotated[bool, typer.Option("--lines", help="A sentence a line, not prose.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Cores to use; all of them by default.")

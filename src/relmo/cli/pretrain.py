@@ -25,7 +25,7 @@ def pretrain(
     max_minutes: Annotated[float | None, Option(min=0, help="Stop after so long.")] = None,
     init: Annotated[str | None, Option(metavar="MODEL", help="Go on from a model.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the run in RUN.")] = False,
-    lines: Annotated[bool, Option("--lines", help="A sentence a line, not prose.")] = False,
+    lines: arg.Lines = False,
     language: Annotated[str | None, Option(help="Of prose: en by default.")] = None,
     encoding: Annotated[str | None, Option(help="Of the text: utf-8 by default.")] = None,
     errors: Annotated[str | None, Option(help="strict, or replace what does not decode.")] = None,

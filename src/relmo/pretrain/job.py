@@ -16,19 +16,29 @@ from relmo.files import written_atomically
 from relmo.formats import ModelContents
 from relmo.model import kernels
 from relmo.model.bilm import BiLm
+from relmo.presets import to_toml
 from relmo.pretrain.choice import Inputs, read_inputs
 from relmo.pretrain.learner import BiLmLearner
 from relmo.pretrain.result import Facts, build_contents, write_result
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters, CharacterScheme
 from relmo.text.corpus import find_texts
-from relmo.text.layouts import Part, Segments, Streams
+from relmo.text.layouts import Part, Segments
 from relmo.text.shards import Corpus, prepare_corpus
-from relmo.text.vocabulary import Vocabulary, build_vocabulary, check_order, read_vocabulary
+from relmo.text.streams import Streams
+from relmo.text.vocabulary import (
+    SPECIAL,
+    Vocabulary,
+    build_vocabulary,
+    check_order,
+    read_vocabulary,
+)
 from relmo.train.interruption import Interrupted
 from relmo.train.loop import Outcome, train
 from relmo.train.run_directory import RunDirectory
 from relmo.train.world import World
+
+VALID_STREAMS = 4  # few, so that little is read from a state that nothing was learned about: zero
 
 
 class Job:
@@ -54,12 +64,16 @@ class Job:
             self.run.write_environment(lstm_cell=kernels.description, world_size=self.world.size)
             self._read_corpora(None)
             self._keep_inputs(resume=resume)
+            self.run.write_config(to_toml(self.config))
         self.world.barrier()
         if not self.world.is_first:  # from the shards that are there now
             self._read_corpora(1)
         counts = self.corpus.count_words()
         self.vocabulary = self._choose_vocabulary(counts)
         self.facts = Facts.of(self.corpus, counts, self.vocabulary, self.inputs.texts)
+        self.bias = torch.zeros(len(self.vocabulary))
+        if self.config.objective.unigram_bias:
+            self.bias = unigram_bias(self.vocabulary, counts, self.corpus.n_sentences)
 
     def train(self, *, resume: bool, tensorboard: bool) -> Outcome:
         """Train, and write the model whatever the reason to stop."""
@@ -71,16 +85,14 @@ class Job:
             blocks, held_out = blocks.hold_out(data.valid_share, data.valid_tokens, seed)
         else:
             held_out = Blocks.of(self.valid).some(config.data.valid_tokens, seed)
-        valid = Segments(held_out, config.data, scheme, self.vocabulary)
         streams = config.data.layout == "stream"
-        source = (Streams if streams else Segments)(
-            blocks,
-            config.data,
-            scheme,
-            self.vocabulary,
-            seed=seed,
-            part=Part(self.world.rank, self.world.size),
+        layout = Streams if streams else Segments
+        part = Part(self.world.rank, self.world.size)
+        source = layout(blocks, config.data, scheme, self.vocabulary, seed=seed, part=part)
+        few = config.data.model_copy(
+            update={"n_streams": min(VALID_STREAMS, config.data.n_streams)}
         )
+        valid = layout(held_out, few, scheme, self.vocabulary)
         learner = BiLmLearner(
             *self._build_model(),
             config.objective,
@@ -167,7 +179,7 @@ class Job:
         dim, init = self.config.model.lstm.projection_dim, self.init
         bilm = BiLm(self.config.model)
         weight = torch.randn(len(self.vocabulary), dim) * dim**-0.5
-        bias = torch.zeros(len(self.vocabulary))
+        bias = self.bias.clone()
         if init is not None:
             bilm.load_state_dict({name: t.float() for name, t in init.tensors.items()})
             if init.softmax is not None and init.vocabulary is not None:
@@ -184,3 +196,13 @@ class Job:
             contents = build_contents(self.run, self.config, self.vocabulary, self.facts, lexicon)
             write_result(self.run, contents, self.config.objective.n_samples)
         self.world.barrier()
+
+
+def unigram_bias(vocabulary: Vocabulary, counts: Mapping[str, int], n_sentences: int) -> Tensor:
+    """(V,) log of each word's share of what is predicted; words never met count as met once."""
+    found = torch.tensor([counts.get(word, 0) for word in vocabulary.words], dtype=torch.float64)
+    begin, end, unknown = (vocabulary.number(word) for word in SPECIAL)
+    found[begin] = found[end] = n_sentences / 2  # one of them a sentence and direction
+    found[unknown] = 0
+    found[unknown] = sum(counts.values()) + n_sentences - found.sum()
+    return (found.clamp(min=1) / found.clamp(min=1).sum()).log().float()

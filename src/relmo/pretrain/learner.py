@@ -17,6 +17,7 @@ from relmo.model.samples import Rows, sample_log_uniform
 from relmo.model.softmax import log_probabilities, softmax_loss
 from relmo.model.threads import between_products
 from relmo.text.layouts import LmBatch, Segments
+from relmo.text.streams import Streams
 from relmo.train.loop import Step
 from relmo.train.optim import (
     RowOptimizer,
@@ -77,7 +78,7 @@ class BiLmLearner:
         objective: ObjectiveConfig,
         optimizer: str,
         clip: float | None,
-        valid: Segments,
+        valid: Segments | Streams,
         world: World,
         *,
         n_streams: int = 0,
@@ -119,13 +120,15 @@ class BiLmLearner:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Perplexity on the held-out text, with all words, sentence by sentence."""
+        """Perplexity on the held-out text, with all words, in the layout of training."""
         sums, n = torch.zeros(2, dtype=torch.float64), 0
+        state: BiLmState | None = None
         for batch in self._valid.once():
             batch = _moved(batch, self._world.device)
+            if state is None or self._carried is None:
+                state = self._start(len(batch.packing.lengths))
             with self._precision():
-                start = self._start(len(batch.packing.lengths))
-                top, _ = self._model.predict(batch, start, 0.0)
+                top, state = self._model.predict(batch, state, 0.0)
             for way in (0, 1):
                 found = log_probabilities(
                     top[way].float(), batch.targets[way], self.weight, self.bias

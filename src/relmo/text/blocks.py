@@ -12,11 +12,11 @@ from relmo.text.shards import Corpus
 
 Ints = NDArray[np.int64]
 
-BLOCK_TOKENS = 4096
+BLOCK_TOKENS = 4096  # fewer in a short text, so that some of it can be held out
 
 
 class Blocks:
-    """Runs of consecutive sentences of a corpus, about `BLOCK_TOKENS` each."""
+    """Runs of consecutive sentences of a corpus, about `BLOCK_TOKENS` each at most."""
 
     def __init__(self, corpus: Corpus, table: Ints) -> None:
         self.corpus = corpus
@@ -27,11 +27,13 @@ class Blocks:
     def of(cls, corpus: Corpus) -> Blocks:
         """All of a corpus."""
         parts = [np.empty((0, 4), np.int64)]
+        n_tokens = sum(int(shard.ends[-1]) for shard in corpus.shards if len(shard.ends))
+        block_tokens = min(BLOCK_TOKENS, max(64, n_tokens // 100))
         for number, shard in enumerate(corpus.shards):
             # After k sentences, ends[k - 1] words and as many boundaries as there were sentences.
             words = np.append(0, shard.ends).astype(np.int64)
             after = words + np.arange(len(words))
-            marks = np.arange(0, after[-1] + BLOCK_TOKENS, BLOCK_TOKENS)
+            marks = np.arange(0, after[-1] + block_tokens, block_tokens)
             cuts = np.unique(np.searchsorted(after, marks).clip(max=shard.n_sentences))
             numbers = np.full(len(cuts) - 1, number)
             parts.append(np.stack([numbers, cuts[:-1], cuts[1:], np.diff(after[cuts])], axis=1))

@@ -1,8 +1,9 @@
 """A prepared corpus as batches of a language model, in one of two layouts.
 
-`Segments`: each sentence (or run of sentences) for itself, from a zero state, those of like lengths
-together: the way text is embedded. `Streams`: texts side by side, a few tokens at a time, where the
-state goes on, as bilm-tf trains. A sentence of n words gives n + 1 predictions in either direction:
+`Segments`, here: each sentence (or run of sentences) for itself, from a zero state, those of like
+lengths together: the way text is embedded. `Streams`, in streams.py: texts side by side, a few
+tokens at a time, where the state goes on, as bilm-tf trains. A sentence of n words gives n + 1
+predictions in either direction:
 
     forward    reads  <S> a b      predicts  a b </S>
     backward   reads  </S> b a     predicts  b a <S>
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -23,14 +24,12 @@ import torch
 from torch import Tensor
 
 from relmo.config import DataConfig
-from relmo.errors import ConfigError, DataError
 from relmo.text.batch import Packing, plan_batches
 from relmo.text.blocks import Blocks, Ints
 from relmo.text.characters import CharacterScheme, TokenIds
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 
 Position = dict[str, int]
-Columns = tuple[str, str, str, str]  # read forward and backward, predicted so
 
 POOL_BLOCKS = 64  # blocks that are shuffled sentence by sentence, and sorted into batches
 
@@ -80,7 +79,7 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
-class _Rows:
+class Rows:
     """What the rows of a batch read and predict, each distinct token with a number."""
 
     def __init__(self, scheme: CharacterScheme) -> None:
@@ -140,7 +139,7 @@ class Segments:
                     if batch + 1 == len(plan):
                         last = pool + 1 == len(pools)
                         after = {"epoch": epoch + last, "pool": 0 if last else pool + 1, "batch": 0}
-                    yield self._build(plan[batch], _mix(self.seed, epoch, pool, batch)), after
+                    yield self._build(plan[batch], mix_seed(self.seed, epoch, pool, batch)), after
                 start[2] = 0
             start[1] = 0
 
@@ -181,7 +180,7 @@ class Segments:
 
     def _build(self, segments: list[list[Span]], seed: int) -> LmBatch:
         own = segments[self._part.rank :: self._part.size]
-        rows = _Rows(self._scheme)
+        rows = Rows(self._scheme)
         for segment in own or segments[:1]:
             pieces = [self._tokens(span) for span in segment]
             for ahead, last in zip(pieces, reversed(pieces), strict=True):
@@ -199,77 +198,6 @@ class Segments:
         return [self._scheme.begin, *words, self._scheme.end][span.start : span.end + 1]
 
 
-class Streams:
-    """Texts side by side, `n_steps` tokens at a time, to be read with the state carried on."""
-
-    def __init__(
-        self,
-        blocks: Blocks,
-        config: DataConfig,
-        scheme: CharacterScheme,
-        vocabulary: Vocabulary,
-        *,
-        seed: int = 0,
-        part: Part = Part(),  # noqa: B008 - a tuple
-    ) -> None:
-        self.blocks, self.config, self.seed = blocks, config, seed
-        self._scheme, self._vocabulary = scheme, vocabulary
-        if config.n_streams % part.size:
-            raise ConfigError(
-                f"{config.n_streams} streams cannot be shared by {part.size} processes: set "
-                "data.n_streams to a multiple of that."
-            )
-        n_own = config.n_streams // part.size
-        self._own = range(part.rank * n_own, (part.rank + 1) * n_own)
-        self._n_windows = blocks.n_tokens // config.n_streams // config.n_steps
-        if not self._n_windows:
-            raise DataError(
-                f"A text of {blocks.n_tokens:,} tokens is too short for {config.n_streams} streams "
-                f"of {config.n_steps} steps. Give more text, or --set data.n_streams=4."
-            )
-
-    @property
-    def n_tokens(self) -> int:
-        """Predictions of an epoch, in one direction."""
-        return self._n_windows * self.config.n_streams * self.config.n_steps
-
-    def batches(self, position: Position) -> Iterator[tuple[LmBatch, Position]]:
-        """Epoch after epoch, for ever, from a position on; each with the position after it."""
-        first, n_steps = position.get("window", 0), self.config.n_steps
-        for epoch in count(position.get("epoch", 0)):
-            order = np.random.default_rng([self.seed, 2, epoch]).permutation(len(self.blocks.table))
-            length = self.blocks.n_tokens // self.config.n_streams
-            starts = [stream * length + first * n_steps for stream in self._own]
-            readers = [self._pairs(order, start) for start in starts]
-            for window in range(first, self._n_windows):
-                last = window + 1 == self._n_windows
-                after = {"epoch": epoch + last, "window": 0 if last else window + 1}
-                yield self._build(readers, _mix(self.seed, epoch, window)), after
-            first = 0
-
-    def _pairs(self, order: Ints, start: int) -> Iterator[Columns]:
-        """What is read and predicted from a token of the shuffled text on.
-
-        Sentences come in the same order both ways; the backward direction reads each from its end.
-        """
-        ends = np.cumsum(self.blocks.table[order, 3])
-        place = int(np.searchsorted(ends, start, side="right"))
-        skipped = start - (int(ends[place - 1]) if place else 0)
-        for block in np.concatenate([order[place:], order[:place]]).tolist():
-            for words in self.blocks.sentences(block):
-                tokens = [self._scheme.begin, *words, self._scheme.end]
-                back = tokens[::-1]
-                pairs = zip(tokens[:-1], back[:-1], tokens[1:], back[1:], strict=True)
-                yield from islice(pairs, min(skipped, len(words) + 1), None)
-                skipped = max(0, skipped - len(words) - 1)
-
-    def _build(self, readers: Sequence[Iterator[Columns]], seed: int) -> LmBatch:
-        n_steps = self.config.n_steps
-        rows = _Rows(self._scheme)
-        for reader in readers:
-            rows.add(*zip(*islice(reader, n_steps), strict=True))
-        return rows.build([n_steps] * len(readers), self._vocabulary, seed)
-
-
-def _mix(*numbers: int) -> int:
+def mix_seed(*numbers: int) -> int:
+    """One number of several, in which each of them matters."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

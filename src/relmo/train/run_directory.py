@@ -81,9 +81,14 @@ class RunDirectory:
             self.last.parent.mkdir(exist_ok=True)
             for partial in self.last.parent.glob(".*"):  # ours or safetensors', of a killed process
                 partial.unlink()
-            with written_atomically(self.config) as written:
-                written.write_text(config, encoding="utf-8", newline="\n")
+            if not resume:
+                self.write_config(config)
             yield
+
+    def write_config(self, config: str) -> None:
+        """Keep the settings; a resumed run's own are kept once nothing speaks against going on."""
+        with written_atomically(self.config) as written:
+            written.write_text(config, encoding="utf-8", newline="\n")
 
     def _check_not_begun(self) -> None:
         """A start that got nowhere, as it was given a wrong file, is not in the way of another."""

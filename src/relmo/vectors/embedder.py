@@ -143,6 +143,12 @@ class Embedder:
         pooled = [POOLS[pool](vectors) if vectors.shape[-2] else no_token for vectors in stream]
         return np.stack(pooled) if pooled else np.empty((0, *no_token.shape), np.float32)
 
+    @torch.inference_mode()
+    def encode(self, words: Sequence[str]) -> Array:
+        """(n, P) of words by themselves: what the token encoder gives them in every context."""
+        vectors: Array = self._encode(list(words)).cpu().numpy()
+        return vectors
+
     @contextmanager
     def stateful(self) -> Iterator[StatefulStream]:
         """Embed as AllenNLP and bilm-tf did: what the LSTMs remember goes on from call to call."""

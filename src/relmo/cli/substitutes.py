@@ -1,0 +1,53 @@
+"""`relmo substitutes`: words that fit in the place of another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from relmo.cli import arguments as arg
+
+
+def substitutes(
+    sentence: Annotated[str, typer.Argument(help='With the word in brackets: "The [cat] sat".')],
+    model: arg.Model,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many words.")] = 10,
+    tokenizer: arg.Tokenizer = None,
+    options: arg.Options = None,
+    threads: arg.Threads = None,
+    as_json: arg.Json = False,
+) -> None:
+    """List words that fit in the place of the marked one, best first.
+
+    Scores are natural logarithms of probability: forward given what comes before, backward given
+    what comes after, and their sum, the product of both. The share is that product's among all
+    words of the model's vocabulary.
+
+    [bold]Examples[/bold]
+
+      relmo substitutes "The [cat] sat on the mat ." -m run/model
+
+      relmo substitutes "She went to the [bank] ." -m run/model -k 20 --json
+    """
+    from relmo.formats import read_model
+    from relmo.score import Scorer
+    from relmo.substitutes import find_substitutes
+    from relmo.text.marks import parse_marked
+    from relmo.text.tokenize import build_tokenizer
+
+    arg.use_threads(threads)
+    contents = read_model(model, options=options)
+    scorer = Scorer(contents, tokenizer=tokenizer)
+    marked = parse_marked(sentence, build_tokenizer(scorer.tokenizer))
+    found = find_substitutes(scorer, marked, k)
+    if as_json:
+        values = [{**asdict(word), "score": word.score} for word in found]
+        typer.echo(json.dumps(values, ensure_ascii=False))
+        return
+    typer.echo("word\tforward\tbackward\tscore\tshare")
+    for word in found:
+        numbers = f"{word.forward:.3f}\t{word.backward:.3f}\t{word.score:.3f}\t{word.share:.4f}"
+        typer.echo(f"{word.word}\t{numbers}")

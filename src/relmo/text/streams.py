@@ -1,0 +1,99 @@
+"""Texts side by side, a few tokens at a time: the layout in which bilm-tf trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+
+import numpy as np
+
+from relmo.config import DataConfig
+from relmo.errors import ConfigError, DataError
+from relmo.text.blocks import Blocks, Ints
+from relmo.text.characters import CharacterScheme
+from relmo.text.layouts import LmBatch, Part, Position, Rows, mix_seed
+from relmo.text.vocabulary import Vocabulary
+
+Columns = tuple[str, str, str, str]  # read forward and backward, predicted so
+
+
+class Streams:
+    """Texts side by side, `n_steps` tokens at a time, to be read with the state carried on."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        config: DataConfig,
+        scheme: CharacterScheme,
+        vocabulary: Vocabulary,
+        *,
+        seed: int = 0,
+        part: Part = Part(),  # noqa: B008 - a tuple
+    ) -> None:
+        self.blocks, self.config, self.seed = blocks, config, seed
+        self._scheme, self._vocabulary = scheme, vocabulary
+        if config.n_streams % part.size:
+            raise ConfigError(
+                f"{config.n_streams} streams cannot be shared by {part.size} processes: set "
+                "data.n_streams to a multiple of that."
+            )
+        n_own = config.n_streams // part.size
+        self._own = range(part.rank * n_own, (part.rank + 1) * n_own)
+        self._n_windows = blocks.n_tokens // config.n_streams // config.n_steps
+        if not self._n_windows:
+            raise DataError(
+                f"A text of {blocks.n_tokens:,} tokens is too short for {config.n_streams} streams "
+                f"of {config.n_steps} steps. Give more text, or --set data.n_streams=4."
+            )
+
+    @property
+    def n_tokens(self) -> int:
+        """Predictions of an epoch, in one direction."""
+        return self._n_windows * self.config.n_streams * self.config.n_steps
+
+    def batches(self, position: Position) -> Iterator[tuple[LmBatch, Position]]:
+        """Epoch after epoch, for ever, from a position on; each with the position after it."""
+        first = position.get("window", 0)
+        for epoch in count(position.get("epoch", 0)):
+            order = np.random.default_rng([self.seed, 2, epoch]).permutation(len(self.blocks.table))
+            readers = self._readers(order, first)
+            for window in range(first, self._n_windows):
+                last = window + 1 == self._n_windows
+                after = {"epoch": epoch + last, "window": 0 if last else window + 1}
+                yield self._build(readers, mix_seed(self.seed, epoch, window)), after
+            first = 0
+
+    def once(self) -> Iterator[LmBatch]:
+        """Everything but what is left over at the streams' ends, in order: for validation."""
+        readers = self._readers(np.arange(len(self.blocks.table)), 0)
+        for _ in range(self._n_windows):
+            yield self._build(readers, 0)
+
+    def _readers(self, order: Ints, window: int) -> list[Iterator[Columns]]:
+        """Each stream from that window on."""
+        length = self.blocks.n_tokens // self.config.n_streams
+        first = window * self.config.n_steps
+        return [self._pairs(order, stream * length + first) for stream in self._own]
+
+    def _pairs(self, order: Ints, start: int) -> Iterator[Columns]:
+        """What is read and predicted from a token of the shuffled text on.
+
+        Sentences come in the same order both ways; the backward direction reads each from its end.
+        """
+        ends = np.cumsum(self.blocks.table[order, 3])
+        place = int(np.searchsorted(ends, start, side="right"))
+        skipped = start - (int(ends[place - 1]) if place else 0)
+        for block in np.concatenate([order[place:], order[:place]]).tolist():
+            for words in self.blocks.sentences(block):
+                tokens = [self._scheme.begin, *words, self._scheme.end]
+                back = tokens[::-1]
+                pairs = zip(tokens[:-1], back[:-1], tokens[1:], back[1:], strict=True)
+                yield from islice(pairs, min(skipped, len(words) + 1), None)
+                skipped = max(0, skipped - len(words) - 1)
+
+    def _build(self, readers: Sequence[Iterator[Columns]], seed: int) -> LmBatch:
+        n_steps = self.config.n_steps
+        rows = Rows(self._scheme)
+        for reader in readers:
+            rows.add(*zip(*islice(reader, n_steps), strict=True))
+        return rows.build([n_steps] * len(readers), self._vocabulary, seed)

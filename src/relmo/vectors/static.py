@@ -1,0 +1,138 @@
+"""A vector a word, whatever stands around it: what GloVe, word2vec and fastText give.
+
+Read from their text files (a word and its numbers a line, with or without a first line that tells
+how many; packed or not), or from a matrix in `.npy` beside a `vocab.txt`, a word a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relmo.errors import DataError, FormatError
+from relmo.text.corpus import read_lines
+
+Array = NDArray[np.float32]
+
+MAX_DIM = 4096
+_MATRIX, _WORDS = "vectors.npy", "vocab.txt"
+
+
+class StaticVectors:
+    """Words and their vectors; a word that is not there has zeros.
+
+    A word is looked up as it is and, where all words here are lower-case, in lower case.
+
+    Attributes:
+        words: by falling frequency, as far as the file has them so.
+        matrix: (V, D) one row a word, perhaps mapped into memory.
+    """
+
+    def __init__(self, words: Sequence[str], matrix: Array) -> None:
+        if matrix.ndim != 2 or len(words) != len(matrix):
+            raise FormatError(
+                f"{len(words):,} words need a matrix of as many rows, found {list(matrix.shape)}."
+            )
+        self.words = tuple(words)
+        self.matrix = matrix
+
+    @classmethod
+    def load(cls, path: str | Path, *, max_words: int | None = None) -> StaticVectors:
+        """Read a text file, a `.npy` with `vocab.txt` beside it, or a directory with these two.
+
+        Args:
+            path: what to read.
+            max_words: read no more than so many, the first ones.
+        """
+        path = Path(path)
+        if path.is_dir() or path.suffix == ".npy":
+            folder, matrix = (path, path / _MATRIX) if path.is_dir() else (path.parent, path)
+            return cls._load_matrix(matrix, folder / _WORDS, max_words)
+        words, rows = [], []
+        for word, row in _read_rows(path):
+            words.append(word)
+            rows.append(row)
+            if len(words) == max_words:
+                break
+        if not rows:
+            raise FormatError(f"{path} holds no vectors: expected a word and its numbers a line.")
+        return cls(words, np.stack(rows))
+
+    @classmethod
+    def _load_matrix(cls, matrix: Path, words: Path, max_words: int | None) -> StaticVectors:
+        try:
+            values = np.load(matrix, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise FormatError(
+                f"Cannot read {matrix} ({error}): expected a matrix that NumPy has saved."
+            ) from None
+        if values.dtype.kind != "f":
+            raise FormatError(f"{matrix} holds {values.dtype}, not floating-point numbers.")
+        listed = list(read_lines(words))
+        return cls(listed[:max_words], values[:max_words])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return self.number(word) is not None
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return int(self.matrix.shape[1])
+
+    def number(self, word: str) -> int | None:
+        """The place of a word, or None."""
+        found = self._numbers.get(word)
+        return self._numbers.get(word.lower()) if found is None and self._lower_case else found
+
+    def vector(self, word: str) -> Array:
+        """(D,) of a word."""
+        number = self.number(word)
+        if number is None:
+            return np.zeros(self.dim, np.float32)
+        return np.asarray(self.matrix[number], np.float32)
+
+    def embed(self, sentences: Iterable[Sequence[str]]) -> list[Array]:
+        """(tokens, D) a sentence, as `Embedder.embed` gives them for lists of tokens."""
+        none = np.zeros((0, self.dim), np.float32)
+        return [np.stack([self.vector(t) for t in s]) if len(s) else none for s in sentences]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        for number, word in enumerate(self.words):
+            numbers.setdefault(word, number)  # of repeated words, the more frequent one
+        return numbers
+
+    @cached_property
+    def _lower_case(self) -> bool:
+        return all(word == word.lower() for word in self.words)
+
+
+def _read_rows(path: Path) -> Iterator[tuple[str, Array]]:
+    dim = None
+    for number, line in enumerate(read_lines(path, errors="replace"), start=1):
+        fields = line.rstrip().split(" ")
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+            dim = int(fields[1])  # word2vec and fastText begin with both counts
+            continue
+        dim = dim or len(fields) - 1
+        if not 1 <= dim <= MAX_DIM:
+            raise FormatError(f"{path}, line {number}: found vectors of {dim}, not 1 to {MAX_DIM}.")
+        # From the end: a few words of GloVe hold spaces.
+        word, values = " ".join(fields[:-dim]), fields[-dim:]
+        try:
+            row = np.array(values, dtype=np.float32)
+        except ValueError:
+            row = np.empty(0, np.float32)
+        if not word or len(row) != dim or not np.isfinite(row).all():
+            raise DataError(
+                f"{path}, line {number}: expected a word and {dim} numbers, found {line[:60]!r}."
+            )
+        yield word, row

@@ -1,0 +1,117 @@
+"""Linear probes find what is linearly there, and nothing else."""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+from relmo.analysis import probes
+from relmo.analysis.probes import probe
+from relmo.errors import ConfigError, DataError
+from relmo.formats import native
+from relmo.text.conllu import TaggedSentence
+
+TAGS = ("NOUN", "VERB", "ADJ")
+
+
+def sentences(n, seed):
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(n):
+        tags = tuple(rng.choice(TAGS, rng.integers(1, 9)).tolist())
+        found.append(TaggedSentence(tuple(f"w{tag[0]}{rng.integers(9)}" for tag in tags), tags))
+    return found
+
+
+def embed(batch):
+    """Noise; noise with the tag in it, and one number badly scaled; noise again."""
+    result = []
+    for tokens in batch:
+        rng = np.random.default_rng(zlib.crc32(" ".join(tokens).encode()))
+        noise = rng.standard_normal((3, len(tokens), 6)).astype(np.float32)
+        for place, token in enumerate(tokens):
+            tag = "NVA".index(token[1])
+            noise[1, place, tag] += 6
+            noise[1, place, 4] = 1000 + 50 * noise[1, place, 4]
+        result.append(noise)
+    return result
+
+
+def test_what_is_there_is_found(monkeypatch):
+    monkeypatch.setattr(probes, "CHUNK_SENTENCES", 7)
+    parts = sentences(400, 0), sentences(50, 1), sentences(60, 2)
+    result = probe(embed, ["noise", "signal", "more noise"], *parts, epochs=4)
+    assert result.best == "signal"
+    assert result.test[1] > 95
+    assert all(score < 45 for score in (result.test[0], result.test[2]))  # chance is 33
+    assert result.n_tags == 3
+    assert result.n_tokens == sum(len(s.tokens) for s in parts[0])
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    parts = sentences(60, 0), sentences(20, 1), sentences(20, 2)
+    names = ["a", "b", "c"]
+    assert probe(embed, names, *parts, epochs=2) == probe(embed, names, *parts, epochs=2)
+
+
+def test_a_tag_never_met_is_never_right():
+    parts = sentences(60, 0), sentences(20, 1), [TaggedSentence(("wN1",), ("OTHER",))]
+    assert probe(embed, ["a", "b", "c"], *parts, epochs=1).test == (0, 0, 0)
+
+
+def test_mistakes():
+    some = sentences(3, 0)
+    with pytest.raises(DataError, match="The dev part holds no token"):
+        probe(embed, ["a", "b", "c"], some, [], some)
+    with pytest.raises(ConfigError, match="--epochs is 0"):
+        probe(embed, ["a", "b", "c"], some, some, some, epochs=0)
+
+
+def write_conllu(path, n, seed):
+    lines = []
+    for sentence in sentences(n, seed):
+        for i, (token, tag) in enumerate(zip(sentence.tokens, sentence.tags, strict=True), start=1):
+            lines.append("\t".join([str(i), token, "_", tag, *"______"]))
+        lines.append("")
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def parts(tmp_path):
+    sizes = {"train": 60, "dev": 20, "test": 20}
+    paths = {name: write_conllu(tmp_path / name, n, n) for name, n in sizes.items()}
+    return [word for name, path in paths.items() for word in (f"--{name}", path)]
+
+
+def test_the_verb_probes_each_layer(run, tiny_contents, parts, tmp_path):
+    native.write(tiny_contents, tmp_path / "model")
+    command = ("probe", "pos", *parts, "-m", tmp_path / "model", "--epochs", 150)
+    code, shown, said = run(*command, "--json")
+    assert code == 0, said
+    found = json.loads(shown)
+    assert found["names"] == ["layer 0", "layer 1", "layer 2", "average"]
+    assert found["test"][0] > 90  # the words tell their tag by a letter
+    _, shown, _ = run(*command)
+    rows = [line.split() for line in shown.splitlines()]
+    assert rows[0] == ["dev", "test"]
+    assert float(rows[1][-1]) == round(found["test"][0], 2)
+
+
+def test_the_verb_probes_static_vectors(run, parts, tmp_path):
+    rows = [f"w{tag}{i} {int(tag == 'N')} {int(tag == 'V')}" for tag in "NVA" for i in range(9)]
+    (tmp_path / "vectors.txt").write_text("\n".join(rows) + "\n")
+    code, shown, said = run(
+        "probe", "pos", *parts, "--static", tmp_path / "vectors.txt", "--epochs", 150, "--json"
+    )
+    assert code == 0, said
+    found = json.loads(shown)
+    assert found["names"] == ["static"]
+    assert found["test"] == [100.0]
+
+
+def test_the_verb_wants_one_thing_to_probe(run, parts):
+    code, _, said = run("probe", "pos", *parts)
+    assert code == 2
+    assert "-m MODEL, or --static" in said

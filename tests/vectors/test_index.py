@@ -1,0 +1,111 @@
+"""Nearest occurrences, against brute force."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import relmo
+from relmo.errors import ConfigError, DataError, FormatError
+from relmo.vectors import index as index_module
+from relmo.vectors.index import VectorIndex, write_index
+
+
+def sentences(n, seed=0, dim=5):
+    rng = np.random.default_rng(seed)
+    for number in range(n):
+        tokens = [f"w{number}", *rng.choice(["the", "cat", "sat"], rng.integers(1, 6))]
+        yield tokens, rng.standard_normal((len(tokens), dim)).astype(np.float32) * 9
+
+
+def brute_force(entries, query, k):
+    flat = [(t, p, v[p]) for t, v in entries for p in range(len(t))]
+    unit = np.stack([v / np.linalg.norm(v) for _, _, v in flat])
+    scores = unit @ (query / np.linalg.norm(query))
+    return [(scores[i], tuple(flat[i][0]), flat[i][1]) for i in np.argsort(-scores)[:k]]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 15])
+def test_equals_brute_force(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(index_module, "BLOCK", block)
+    entries = list(sentences(30))
+    index = write_index(tmp_path / "index", entries, about={"model": "a test"})
+    queries = np.random.default_rng(1).standard_normal((4, 5)).astype(np.float32)
+    for query, hits in zip(queries, index.search(queries, k=9), strict=True):
+        expected = brute_force(entries, query, 9)
+        assert [(hit.tokens, hit.place) for hit in hits] == [e[1:] for e in expected]
+        assert np.allclose([hit.score for hit in hits], [e[0] for e in expected], atol=1e-6)
+    assert len(index) == sum(len(tokens) for tokens, _ in entries)
+    assert index.about == {"model": "a test"}
+
+
+@given(st.integers(1, 40), st.integers(1, 60))
+@settings(max_examples=20, deadline=None)
+def test_never_more_than_there_are(tmp_path_factory, n, k):
+    folder = tmp_path_factory.mktemp("index")
+    index = write_index(folder / "index", sentences(n), about={})
+    (hits,) = index.search(np.ones((1, 5)), k)
+    assert len(hits) == min(k, len(index))
+    assert len({(hit.tokens, hit.place) for hit in hits}) == len(hits)
+
+
+def test_the_querys_own_sentence_is_left_out(tmp_path):
+    entries = list(sentences(10))
+    index = write_index(tmp_path / "index", entries, about={})
+    tokens, vectors = entries[3]
+    (hits,) = index.search(vectors[:1], k=5)
+    assert hits[0].tokens == tuple(tokens)
+    assert hits[0].word == tokens[0]
+    assert hits[0].score == pytest.approx(1, abs=1e-6)
+    (others,) = index.search(vectors[:1], k=5, without=tokens)
+    assert len(others) == 5
+    assert tuple(tokens) not in {hit.tokens for hit in others}
+
+
+def test_sentences_come_once_and_stop_words_never(tmp_path):
+    entries = [(["The", "cat"], np.eye(2)), (["The", "cat"], np.eye(2)), (["the"], np.ones((1, 2)))]
+    index = write_index(tmp_path / "one", entries, about={}, stop_words={"the"})
+    assert len(index) == 1
+    index = write_index(tmp_path / "two", entries, about={}, words={"the"})
+    assert [hit.word for hit in index.search(np.ones((1, 2)), 9)[0]] == ["the", "The"]
+
+
+def test_it_is_public_and_opens_again(tmp_path):
+    write_index(tmp_path / "index", sentences(3), about={"layer": 2})
+    again = relmo.VectorIndex(tmp_path / "index")
+    assert again.about == {"layer": 2}
+    assert again.dim == 5
+
+
+@pytest.mark.parametrize("damage", ["no index.json", "version", "cut", "other numbers"])
+def test_damaged_ones_are_refused(tmp_path, damage):
+    folder = tmp_path / "index"
+    write_index(folder, sentences(3), about={})
+    path = folder / "index.json"
+    values = json.loads(path.read_text())
+    if damage == "no index.json":
+        path.unlink()
+    elif damage == "version":
+        path.write_text(json.dumps({**values, "format_version": 9}))
+    elif damage == "other numbers":
+        path.write_text(json.dumps({**values, "vectors": 2}))
+    else:
+        data = (folder / "vectors.safetensors").read_bytes()
+        (folder / "vectors.safetensors").write_bytes(data[:-4])
+    with pytest.raises(FormatError):
+        VectorIndex(folder)
+
+
+def test_mistakes(tmp_path):
+    index = write_index(tmp_path / "index", sentences(3), about={})
+    with pytest.raises(ConfigError, match="-k is 0"):
+        index.search(np.ones((1, 5)), 0)
+    with pytest.raises(ConfigError, match="not of the same model"):
+        index.search(np.ones((1, 6)), 1)
+    with pytest.raises(DataError, match="no word to index"):
+        write_index(tmp_path / "empty", [], about={})
+    assert not (tmp_path / "empty").exists()
+    with pytest.raises(DataError, match="not empty"):
+        write_index(tmp_path / "index", sentences(3), about={})

@@ -1,0 +1,154 @@
+"""What is near a word, by itself and in its sentence; and the verbs that tell."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import relmo
+from relmo.errors import ConfigError, DataError
+from relmo.formats import ModelContents, native
+from relmo.formats.contents import Softmax
+from relmo.text.marks import parse_marked
+from relmo.text.tokenize import split_whitespace
+from relmo.text.vocabulary import SPECIAL, Vocabulary
+from relmo.vectors import neighbours as near
+from relmo.vectors.static import StaticVectors
+
+WORDS = ("cat", "cats", "bird", "ran", "saw")
+TEXT = "the cat saw a bird\nthe cats ran\na bird ran\nthe cat saw a bird\n\nthe bird saw cats\n"
+
+
+@pytest.fixture(scope="module")
+def contents(tiny_contents):
+    torch.manual_seed(2)
+    dim, words = tiny_contents.config.lstm.projection_dim, (*SPECIAL, *WORDS)
+    softmax = Softmax(torch.randn(len(words), dim), torch.zeros(len(words)))
+    config, tensors = tiny_contents.config, tiny_contents.tensors
+    return ModelContents(config, tensors, "a test", vocabulary=Vocabulary(words), softmax=softmax)
+
+
+@pytest.fixture
+def folder(contents, tiny_contents, tmp_path):
+    native.write(contents, tmp_path / "model")
+    native.write(tiny_contents, tmp_path / "without")
+    (tmp_path / "text.txt").write_text(TEXT)
+    return tmp_path
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def test_nearest_words_are_those_of_brute_force():
+    rng = np.random.default_rng(0)
+    vectors = StaticVectors([f"w{i}" for i in range(40)], rng.standard_normal((40, 6)))
+    found = near.nearest_words(vectors, "w3", vectors.matrix[3], 5)
+    scores = {
+        w: cosine(v, vectors.matrix[3]) for w, v in zip(vectors.words, vectors.matrix, strict=True)
+    }
+    expected = sorted((w for w in scores if w != "w3"), key=scores.get, reverse=True)[:5]
+    assert [n.word for n in found] == expected
+    assert np.allclose([n.score for n in found], [scores[w] for w in expected], atol=1e-6)
+    with pytest.raises(ConfigError, match="-k is 0"):
+        near.nearest_words(vectors, "w3", vectors.matrix[3], 0)
+
+
+def test_token_vectors_are_layer_0(contents, monkeypatch):
+    monkeypatch.setattr(near, "CHUNK_WORDS", 2)
+    embedder = relmo.Embedder(contents)
+    vectors = near.token_vectors(embedder, WORDS)
+    (layer,) = embedder.embed([list(WORDS)], layers=0)
+    assert np.allclose(vectors.matrix, layer[:, : vectors.dim], atol=1e-6)
+
+
+def test_words_of_the_model(contents, tiny_contents):
+    assert near.vocabulary_of(contents) == list(WORDS)
+    softmax = near.softmax_vectors(contents)
+    assert np.array_equal(softmax.vector("cats"), contents.softmax.weight[4].numpy())
+    assert near.softmax_vectors(tiny_contents) is None
+    with pytest.raises(DataError, match="no vocabulary"):
+        near.vocabulary_of(tiny_contents)
+
+
+@pytest.mark.parametrize("layers", ["average", 2])
+def test_occurrences_are_those_of_brute_force(contents, tmp_path, layers):
+    embedder = relmo.Embedder(contents)
+    sentences = [line.split() for line in dict.fromkeys(TEXT.splitlines()) if line]
+    index = near.index_corpus(tmp_path / "index", embedder, TEXT.splitlines(), layers=layers)
+    assert len(index) == sum(map(len, sentences))
+    query = parse_marked("a [cat] ran", split_whitespace)
+    vector = embedder.embed([query.tokens], layers=layers)[0][1]
+    scored = [
+        (cosine(v, vector), tuple(s), place)
+        for s, vectors in zip(sentences, embedder.embed(sentences, layers=layers), strict=True)
+        for place, v in enumerate(vectors)
+    ]
+    expected = sorted(scored, reverse=True)[:4]
+    found = near.nearest_occurrences(index, embedder, query, 4)
+    assert [(hit.tokens, hit.place) for hit in found] == [e[1:] for e in expected]
+    assert np.allclose([hit.score for hit in found], [e[0] for e in expected], atol=1e-5)
+
+
+def test_an_index_of_another_model_is_refused(contents, tmp_path):
+    index = near.index_corpus(tmp_path / "index", relmo.Embedder(contents), ["a cat"])
+    other = relmo.Embedder(contents)
+    with torch.no_grad():
+        other.bilm.encoder.projection.bias.add_(1)
+    query = parse_marked("a [cat]", split_whitespace)
+    with pytest.raises(ConfigError, match="another model or tokenizer"):
+        near.nearest_occurrences(index, other, query, 1)
+    characters = relmo.Embedder(contents, tokenizer="characters")
+    with pytest.raises(ConfigError, match="another model or tokenizer"):
+        near.nearest_occurrences(index, characters, query, 1)
+
+
+def test_the_verb_on_a_word(run, folder):
+    _, shown, _ = run("neighbours", "cat", "-m", folder / "model", "-k", 2, "--json")
+    found = json.loads(shown)
+    assert set(found) == {"token", "softmax"}
+    assert all(len(some) == 2 and "cat" not in {n["word"] for n in some} for some in found.values())
+    _, shown, _ = run("neighbours", "zebra", "-m", folder / "model")  # never seen: by its letters
+    assert "by the token vector" in shown
+    assert "softmax" not in shown
+
+
+def test_the_verb_on_a_sentence(run, folder):
+    where = ("-m", folder / "model")
+    text = ("the [cat] saw a bird", *where, "-k", 3)
+    _, shown, _ = run("neighbours", *text, "--corpus", folder / "text.txt", "--lines", "--json")
+    found = json.loads(shown)
+    assert len(found) == 3
+    assert ["the", "cat", "saw", "a", "bird"] not in [hit["tokens"] for hit in found]
+    build = ("index", "build", folder / "text.txt", *where, "-o", folder / "index", "--lines")
+    assert run(*build)[0] == 0
+    _, shown, _ = run("index", "search", *text, "-i", folder / "index", "--json")
+    assert json.loads(shown) == found
+    _, shown, _ = run("neighbours", *text, "--index", folder / "index")
+    assert shown.splitlines()[0].count("[") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cat", "--corpus", "text.txt"], "Mark the word"),
+        (["the [cat]"], "Say where to look"),
+        (["[the] [cat]", "--corpus", "text.txt"], "found 2"),
+        (["a [] cat", "--corpus", "text.txt"], "splits as 'nothing'"),
+        (["the [cat]", "--index", "text.txt"], "is no index"),
+        (["the [cat]", "--corpus", "text.txt", "--layer", "7"], "layer"),
+    ],
+)
+def test_mistakes(run, folder, arguments, said):
+    code, _, found = run(
+        "neighbours", *arguments, "-m", folder / "model", *["--lines"] * ("--corpus" in arguments)
+    )
+    assert code == 2
+    assert said in found
+
+
+def test_a_model_without_words(run, folder):
+    code, _, said = run("neighbours", "cat", "-m", folder / "without")
+    assert code == 2
+    assert "no vocabulary" in said
