@@ -199,6 +199,25 @@ def test_a_stream_goes_on_where_it_ended_and_no_gradient_goes_back(blocks):
     assert_same(learner, expected)
 
 
+def test_streams_are_validated_from_the_state_that_training_carries(blocks):
+    config = DataConfig(layout="stream", n_streams=2, n_steps=5)
+    learner = build_learner(blocks, n_streams=2)
+    source = Streams(blocks, config, SCHEME, VOCABULARY)
+    learner._valid = Streams(blocks, config.model_copy(update={"n_streams": 1}), SCHEME, VOCABULARY)
+    batch, _ = next(source.batches({}))
+    learner.learn(batch, 0.0)
+    carried = learner._carried
+    state, losses = carried.select(torch.tensor([0])), []
+    for batch in learner._valid.once():
+        with torch.no_grad():
+            top, state = learner._model.predict(batch, state, 0.0)
+        logits = functional.linear(top, learner.weight, learner.bias)
+        losses.append(functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten()))
+    assert len(losses) > 1
+    assert learner.evaluate()["loss"] == pytest.approx(float(torch.stack(losses).mean()), rel=1e-5)
+    assert learner._carried is carried  # training goes on from its own
+
+
 def test_as_many_samples_as_words_are_all_words(blocks):
     source = Segments(blocks, DataConfig(), SCHEME, VOCABULARY)
     batch, _ = next(source.batches({}))

@@ -38,7 +38,7 @@ from relmo.train.loop import Outcome, train
 from relmo.train.run_directory import RunDirectory
 from relmo.train.world import World
 
-VALID_STREAMS = 4  # few, so that little is read from a state that nothing was learned about: zero
+VALID_STREAMS = 4  # few, so that they read long texts
 
 
 class Job:

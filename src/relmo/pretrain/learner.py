@@ -120,15 +120,23 @@ class BiLmLearner:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Perplexity on the held-out text, with all words, in the layout of training."""
+        """Perplexity on the held-out text, with all words, in the layout of training.
+
+        Streams go on from where training's own are: of a zero state they have learned nothing.
+        """
         sums, n = torch.zeros(2, dtype=torch.float64), 0
-        state: BiLmState | None = None
+        after: BiLmState | None = None
         for batch in self._valid.once():
             batch = _moved(batch, self._world.device)
-            if state is None or self._carried is None:
-                state = self._start(len(batch.packing.lengths))
+            n_rows = len(batch.packing.lengths)
+            if self._carried is None:
+                state = self._start(n_rows)
+            elif after is None:
+                state = self._carried.select(torch.arange(n_rows) % self._carried.h.shape[2])
+            else:
+                state = after
             with self._precision():
-                top, state = self._model.predict(batch, state, 0.0)
+                top, after = self._model.predict(batch, state, 0.0)
             for way in (0, 1):
                 found = log_probabilities(
                     top[way].float(), batch.targets[way], self.weight, self.bias
