@@ -36,7 +36,11 @@ def read_by_autograd(layers, x, h, c):
 
 
 @pytest.mark.parametrize(
-    ("clips", "projection"), [("none", True), ("tight", True), ("none", False), ("cell", False)]
+    ("clips", "projection"),
+    [
+        *[("none", True), ("none", False), ("cell", False)],
+        pytest.param("tight", True, marks=pytest.mark.slow),
+    ],
 )
 def test_gradcheck(clips, projection):
     layers, x, h, c = build(clips, projection=projection)

@@ -56,6 +56,7 @@ def test_clips_bound_cell_and_output():
     assert end_c.abs().max() == 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clips", [(None, None), (1.0, 0.8)])
 @pytest.mark.parametrize("projection", [True, False])
 def test_gradcheck(clips, projection):

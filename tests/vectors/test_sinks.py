@@ -76,7 +76,9 @@ def documents(draw):
     return dtype, document
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(  # .h5 is .hdf5
+    "ending", [e if e != ".h5" else pytest.param(e, marks=pytest.mark.slow) for e in ENDINGS]
+)
 @given(case=documents())
 @example(case=("float32", []))
 @example(case=("float16", [("", [], np.zeros((3, 0, 2), np.float32))]))
