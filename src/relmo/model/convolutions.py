@@ -49,7 +49,9 @@ def strongest(
         torch.cat([_answers(x, weight).amax(dim=1) for weight in weights], dim=1)
         for x in (embedding[block] for block in blocks)
     ]
-    return torch.cat(parts) if parts else embedding.new_empty(0, sum(map(len, filters)))
+    if not parts:  # differentiable all the same
+        return embedding[:0, :1].expand(0, sum(map(len, filters)))
+    return torch.cat(parts)
 
 
 def _blocks(characters: Tensor, used: Sequence[int], widest: int) -> list[Tensor]:
