@@ -78,9 +78,9 @@ def test_vectors_do_not_depend_on_company_order_or_batch_size(tiny, sentences, b
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedder_module, "BATCH_TOKENS", budget)
         in_small_batches = tiny.embed(sentences, layers="all")
-    for place, i in enumerate(order):
-        assert close(together[place], alone[i])
-        assert close(in_small_batches[i], alone[i])
+    for place, i in enumerate(order):  # values reach 5: other sizes of products, other roundings
+        assert close(together[place], alone[i], atol=1e-5)
+        assert close(in_small_batches[i], alone[i], atol=1e-5)
 
 
 def test_calling_twice_gives_the_same_bits(tiny, tiny_contents):
