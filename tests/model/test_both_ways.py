@@ -113,6 +113,7 @@ def test_every_variant_of_the_kernel(instruction_set):
         kernels.loops.limit_to(None)
         pytest.skip(f"this processor has no {instruction_set}")
     try:
+        assert kernels.loops.instruction_set() == instruction_set
         test_gradients_are_those_of_autograd("tight", True, torch.float32, 2e-5)
     finally:
         kernels.loops.limit_to(None)

@@ -69,6 +69,7 @@ def test_every_variant_of_the_kernel(instruction_set, monkeypatch):
         kernels.loops.limit_to(None)
         pytest.skip(f"this processor has no {instruction_set}")
     try:
+        assert kernels.loops.instruction_set() == instruction_set
         test_answers_and_gradients(torch.float32, 30, monkeypatch)
     finally:
         kernels.loops.limit_to(None)

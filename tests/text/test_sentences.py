@@ -109,6 +109,7 @@ def test_no_character_is_lost(tmp_path_factory, lines):
     assert "".join(found.split()).replace("\u00ad", "") == kept.replace("\u00ad", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", [" ", "\n", ""])
 def test_a_huge_paragraph_takes_bounded_memory(tmp_path, between):
     path = tmp_path / "huge.txt"

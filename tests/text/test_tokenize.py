@@ -178,6 +178,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_time_is_linear_on_hostile_text(name):
     """A quarter of a second for 50,000 characters is usual; quadratic time would take minutes."""
