@@ -3,7 +3,7 @@
     python benchmarks/pretrain.py                              small, on text that Python brings
     python benchmarks/pretrain.py --text novels/*.txt.gz       on prose of your own
     python benchmarks/pretrain.py --size original --steps 3
-    python benchmarks/pretrain.py --grow novels/*.txt.gz       memory, while the text grows 10 x
+    python benchmarks/pretrain.py --grow novels/*.txt.gz       memory, on a tenth and on all
 
 Machines are noisy: only the ratios within a run count. Every rate is the best of several rounds in
 which all contestants take their turns. Words are tokens that each direction predicts.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pydoc_data.topics
 import re
 import subprocess
@@ -21,6 +22,8 @@ import tempfile
 import time
 from itertools import islice
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, for all contestants
 
 import torch
 from torch import Tensor, nn
