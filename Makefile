@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/relmo/model/ker
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## See relmo embed a few sentences
+demo: $(STAMP)  ## See relmo learn, in a minute
 	$(BIN)/relmo demo
 
 test: check  ## Everything that CI runs: the checks, then all tests
@@ -30,7 +30,7 @@ check: $(STAMP)  ## Format, lint, types, imports, tests (without the C kernel, t
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	RELMO_KERNEL=off $(BIN)/python -m pytest -m "not slow" tests/model tests/vectors tests/test_parity.py
+	RELMO_KERNEL=off $(BIN)/python -m pytest -m "not slow" tests/model tests/vectors/test_embedder.py tests/vectors/test_bulk.py tests/test_parity.py
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)  ## Run the benchmarks (by hand: they want a quiet machine)

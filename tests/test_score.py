@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 from relmo import score as score_module
 from relmo.cli.perplexity import perplexity as perplexity_verb
 from relmo.cli.score import score as score_verb
-from relmo.errors import DataError, FormatError
-from relmo.formats import read_model
+from relmo.cli.scored import as_text
+from relmo.errors import ConfigError, DataError, FormatError
+from relmo.formats import native, read_model
 from relmo.formats.contents import Softmax
-from relmo.score import Scorer, perplexity
+from relmo.score import Scorer, least_expected, perplexity
 from relmo.text.vocabulary import Vocabulary
 
 WORDS = ("<S>", "</S>", "<UNK>", "a", "the", "cat", "sat", ".")
@@ -82,6 +83,32 @@ def test_equals_the_oracle(legacy_model, scorer):
         np.testing.assert_allclose(scored.backward, backward, rtol=1e-5, atol=1e-5)
         assert scored.log_probability == pytest.approx((sum(forward), sum(backward)), rel=1e-5)
     assert found[2].unknown.tolist() == [False, True, False]
+
+
+def test_fit_is_what_both_sides_add_to_the_word_alone(scorer, contents, monkeypatch):
+    """Against its definition: p(w | before) p(w | after) / p(w) over all words w, then / p(w)."""
+    monkeypatch.setattr(score_module, "BATCH_TOKENS", 9)
+    prior = torch.log_softmax(contents.softmax.bias, dim=0).double().numpy()
+    for scored in scorer.score(SENTENCES, fit=True):
+        assert scored.fit.shape == (len(scored.tokens),)
+        for place, token in enumerate(scored.tokens):
+            tried = [(*scored.tokens[:place], w, *scored.tokens[place + 1 :]) for w in WORDS]
+            there = list(scorer.score(tried))
+            both = np.array([s.forward[place] + s.backward[place] for s in there]) - prior
+            both -= np.log(np.exp(both).sum())
+            number = scorer.vocabulary.number(token)
+            assert scored.fit[place] == pytest.approx(both[number] - prior[number], abs=1e-4)
+
+
+def test_the_least_expected_fit_least(scorer):
+    (scored,) = scorer.score(["the cat sat ."], fit=True)
+    order = sorted(range(4), key=lambda place: scored.fit[place])
+    assert least_expected(scored, 2) == order[:2]
+    assert least_expected(scored, 9) == order
+    (without,) = scorer.score(["the cat sat ."])
+    assert without.fit is None
+    with pytest.raises(ConfigError, match="scored without `fit`"):
+        least_expected(without, 1)
 
 
 def test_a_sentence_without_tokens_has_no_predictions(scorer):
@@ -254,3 +281,42 @@ def test_score_verb_prints_a_table(run, scorer):
     assert rows[5] == ["sum", *(f"{value:.4f}" for value in expected.log_probability)]
     assert rows[6][0] == "perplexity"
     assert rows[7:] == [[""], ["line 2", "forward", "backward"], [""], [""]]
+
+
+def test_score_verb_marks_the_least_expected(run, scorer):
+    text = "  the cat  sat .\n\na\n"
+    (scored,) = scorer.score(["the cat sat ."], fit=True)
+    first, second = least_expected(scored, 2)
+    words = ["the", "cat", "sat", "."]
+    expected = [f"[{w}]" if i in (first, second) else w for i, w in enumerate(words)]
+    shown = run("score", "-", "--least", 2, input=text)
+    assert shown == "  {} {}  {} {}\n\n[a]\n".format(*expected)
+    lines = run("score", "-", "--least", 2, "--json", input=text).splitlines()
+    row, blank, _ = map(json.loads, lines)
+    assert row["least"] == [first, second]
+    assert row["fit"] == pytest.approx(scored.fit.tolist(), abs=1e-5)
+    assert blank["least"] == blank["fit"] == []
+    assert "fit" not in json.loads(run("score", "-", "--json", input="a\n"))
+
+
+def test_marks_have_colour_on_a_terminal(scorer, monkeypatch):
+    (scored,) = scorer.score(["the cat"], fit=True)
+    (place,) = least_expected(scored, 1)
+    monkeypatch.setattr("sys.stdout", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert f"\x1b[1m{scored.tokens[place]}\x1b[0m" in as_text("the cat", scored, 1)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert f"[{scored.tokens[place]}]" in as_text("the cat", scored, 1)
+
+
+def test_verbs_say_when_there_is_no_softmax(tiny_contents, tmp_path):
+    native.write(tiny_contents, tmp_path / "without")
+    (tmp_path / "text.txt").write_text(TEXT)
+    app = typer.Typer()
+    app.command("score")(score_verb)
+    app.command("perplexity")(perplexity_verb)
+    for verb in (["score"], ["score", "--least", "1"], ["perplexity"]):
+        arguments = [*verb, str(tmp_path / "text.txt"), "-m", str(tmp_path / "without")]
+        result = CliRunner().invoke(app, arguments)
+        assert isinstance(result.exception, FormatError)
+        assert "has no softmax" in str(result.exception)

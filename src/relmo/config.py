@@ -67,6 +67,8 @@ class EncoderConfig(_Values):
             raise ValueError(
                 f"n_characters is {self.n_characters}, the byte scheme has {N_BYTE_CHARACTERS}"
             )
+        if self.scheme == "bytes" and self.n_words:
+            raise ValueError('words are known by a lexicon, so the scheme has to be "lexicon"')
         if bool(self.n_characters) != bool(self.filters):
             raise ValueError("characters need filters, and filters need characters")
         if bool(self.n_words) != bool(self.word_dim):

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relmo.errors import DataError, FormatError
+from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats import ModelContents
 from relmo.model.softmax import log_probabilities
-from relmo.text.batch import build_batch, cut_into_pools, plan_batches
+from relmo.text.batch import Packing, build_batch, cut_into_pools, plan_batches
 from relmo.text.tokenize import build_tokenizer
 from relmo.text.vocabulary import SPECIAL
 
@@ -34,12 +34,14 @@ class ScoredSentence:
         forward: (n+1,) of each token given those before it, then of the sentence's end.
         backward: (n+1,) of each token given those after it, then of the sentence's beginning.
         unknown: (n,) True for tokens outside the vocabulary: they are scored as `<UNK>`.
+        fit: (n,) log p(token | both sides) - log p(token), where it was asked for.
     """
 
     tokens: tuple[str, ...]
     forward: Array
     backward: Array
     unknown: NDArray[np.bool_]
+    fit: Array | None = None
 
     @property
     def log_probability(self) -> tuple[float, float]:
@@ -82,38 +84,36 @@ class Scorer:
         self._tokenize = build_tokenizer(self.tokenizer)
         self._bilm = contents.build_bilm()
         self._scheme = contents.build_scheme()
-        self._softmax = contents.softmax
+        self.softmax = contents.softmax
         self._top = torch.eye(contents.config.n_outputs)[-1:]  # (1, L+1)
         self._begin, self._end, self._unknown = (self.vocabulary.numbers[w] for w in SPECIAL)
 
-    def score(self, sentences: Iterable[Sentence]) -> Iterator[ScoredSentence]:
-        """Scored sentences in their order; of a stream only a pool is looked at at a time."""
+    def score(
+        self, sentences: Iterable[Sentence], *, fit: bool = False
+    ) -> Iterator[ScoredSentence]:
+        """Scored sentences in order, of a stream by pools; `fit` takes half as long again."""
         if isinstance(sentences, str):
             raise DataError("Expected sentences, found one string. Put it into a list.")
-        return self._stream(map(self._tokens, sentences))
+        return self._stream(map(self._tokens, sentences), fit)
 
     @torch.inference_mode()
-    def distributions(self, tokens: Sequence[str], place: int) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (V,) of every word at a place, by what is before and what is after."""
-        batch = build_batch([tokens], self._scheme)
+    def contexts(self, sentences: Sequence[Sequence[str]]) -> tuple[Packing, Tensor, Tensor]:
+        """What predicts the next token, and the one before: (N, P) each, boundaries included."""
+        batch = build_batch(sentences, self._scheme)
         x = self._bilm.encoder(batch.ids)
         layers, _ = self._bilm.contextualize(x, batch.index, batch.packing, mix=self._top)
-        ahead, back = layers[0].chunk(2, dim=1)  # (N, P) each; token `place` is number place + 1
-        weight, bias = self._softmax.weight, self._softmax.bias
-        forward, backward = (
-            torch.log_softmax(weight.to(x.dtype) @ context + bias.to(x.dtype), dim=0)
-            for context in (ahead[place], back[place + 2])
-        )
-        return forward, backward
+        ahead, back = layers[0].chunk(2, dim=1)
+        return batch.packing, ahead, back
 
-    def _stream(self, sentences: Iterable[tuple[str, ...]]) -> Iterator[ScoredSentence]:
+    def _stream(self, sentences: Iterable[tuple[str, ...]], fit: bool) -> Iterator[ScoredSentence]:
         none = np.empty(0, np.float32)
+        empty = ScoredSentence((), none, none, none.astype(bool), none if fit else None)
         for pool in cut_into_pools(sentences, len, POOL_TOKENS):
-            results = [ScoredSentence((), none, none, none.astype(bool))] * len(pool)
+            results = [empty] * len(pool)
             full = [i for i, sentence in enumerate(pool) if sentence]
             for batch in plan_batches([len(pool[i]) + 2 for i in full], BATCH_TOKENS):
                 numbers = [full[i] for i in batch]
-                scored = self._score([pool[i] for i in numbers])
+                scored = self._score([pool[i] for i in numbers], fit)
                 for i, result in zip(numbers, scored, strict=True):
                     results[i] = result
             yield from results
@@ -129,41 +129,57 @@ class Scorer:
         )
 
     @torch.inference_mode()
-    def _score(self, sentences: Sequence[tuple[str, ...]]) -> Iterator[ScoredSentence]:
-        batch = build_batch(sentences, self._scheme)
-        x = self._bilm.encoder(batch.ids)
-        layers, _ = self._bilm.contextualize(x, batch.index, batch.packing, mix=self._top)
-        ahead, back = layers[0].chunk(2, dim=1)  # (N, P) each
+    def _score(self, sentences: Sequence[tuple[str, ...]], fit: bool) -> Iterator[ScoredSentence]:
+        packing, ahead, back = self.contexts(sentences)
         words = [
             [self._begin, *map(self.vocabulary.number, sentence), self._end]
             for sentence in sentences
         ]
         flat = torch.tensor([number for row in words for number in row])  # (N,)
-        ends = torch.from_numpy(batch.packing.lengths).cumsum(0) - 1
+        lengths = torch.from_numpy(packing.lengths)
+        ends = lengths.cumsum(0) - 1
         inside = torch.ones(len(flat), dtype=torch.bool)
         inside[ends] = False
         before = inside.nonzero()[:, 0]  # every place that another follows in its sentence
         forward = self._log_probabilities(ahead, before, flat[before + 1])
         backward = self._log_probabilities(back, before + 1, flat[before])
         sizes = [len(sentence) + 1 for sentence in sentences]
-        parts = zip(sentences, words, forward.split(sizes), backward.split(sizes), strict=True)
+        fits: Sequence[Tensor | None] = [None] * len(sentences)
+        if fit:
+            inside[ends - lengths + 1] = False  # what is left are the tokens
+            # Of p(w | before) p(w | after) / p(w) the logits are both contexts' with one bias.
+            both, at = ahead[:-2] + back[2:], inside.nonzero()[:, 0]
+            prior = torch.log_softmax(self.softmax.bias.float(), dim=0)[flat[at]]
+            fits = (self._log_probabilities(both, at - 1, flat[at]) - prior).split(
+                [n - 1 for n in sizes]
+            )
+        ways = forward.split(sizes), backward.split(sizes)
+        parts = zip(sentences, words, *ways, fits, strict=True)
         return (
             ScoredSentence(
                 tokens,
                 to_end.numpy(),
                 to_begin.roll(-1).numpy(),  # the first was the sentence's beginning
                 np.array(numbers[1:-1]) == self._unknown,
+                None if fitting is None else fitting.numpy(),
             )
-            for tokens, numbers, to_end, to_begin in parts
+            for tokens, numbers, to_end, to_begin, fitting in parts
         )
 
     def _log_probabilities(self, x: Tensor, places: Tensor, targets: Tensor) -> Tensor:
         """(M,) log p(target) from x (N, P) at M places, a batch of them at a time."""
-        weight, bias = self._softmax.weight, self._softmax.bias
+        weight, bias = self.softmax.weight, self.softmax.bias
         pairs = zip(places.split(BATCH_TOKENS), targets.split(BATCH_TOKENS), strict=True)
         return torch.cat(
             [log_probabilities(x.index_select(0, at), to, weight, bias) for at, to in pairs]
         )
+
+
+def least_expected(scored: ScoredSentence, k: int) -> list[int]:
+    """Places of the k tokens that fit least into their sentence, the worst first."""
+    if scored.fit is None:
+        raise ConfigError("The sentence was scored without `fit`: score(sentences, fit=True).")
+    return [int(place) for place in np.argsort(scored.fit, kind="stable")[:k]]
 
 
 def perplexity(scorer: Scorer, sentences: Iterable[Sentence]) -> Perplexity:

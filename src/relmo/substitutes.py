@@ -39,11 +39,18 @@ def find_substitutes(scorer: Scorer, sentence: MarkedSentence, k: int) -> list[S
     """The k words that fit best in the place of the marked one, which may be among them."""
     if k < 1:
         raise ConfigError(f"-k is {k}; expected 1 or more.")
-    ahead, back = scorer.distributions(sentence.tokens, sentence.place)  # (V,) each
-    both = ahead + back
+    _, ahead, back = scorer.contexts([sentence.tokens])  # token `place` is number place + 1
+    weight, bias = scorer.softmax.weight.to(ahead.dtype), scorer.softmax.bias.to(ahead.dtype)
+    forward, backward = (
+        torch.log_softmax(weight @ context + bias, dim=0)  # (V,)
+        for context in (ahead[sentence.place], back[sentence.place + 2])
+    )
+    both = forward + backward
     special = torch.tensor([scorer.vocabulary.numbers[word] for word in SPECIAL])
     both[special] = -torch.inf
     shares = torch.softmax(both.double(), dim=0)
     best = both.topk(min(k, len(both) - len(special))).indices.tolist()
     words = scorer.vocabulary.words
-    return [Substitute(words[i], ahead[i].item(), back[i].item(), shares[i].item()) for i in best]
+    return [
+        Substitute(words[i], forward[i].item(), backward[i].item(), shares[i].item()) for i in best
+    ]

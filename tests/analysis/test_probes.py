@@ -38,6 +38,7 @@ def embed(batch):
     return result
 
 
+@pytest.mark.slow
 def test_what_is_there_is_found(monkeypatch):
     monkeypatch.setattr(probes, "CHUNK_SENTENCES", 7)
     parts = sentences(400, 0), sentences(50, 1), sentences(60, 2)
@@ -47,6 +48,32 @@ def test_what_is_there_is_found(monkeypatch):
     assert all(score < 45 for score in (result.test[0], result.test[2]))  # chance is 33
     assert result.n_tags == 3
     assert result.n_tokens == sum(len(s.tokens) for s in parts[0])
+
+
+def test_kinds_of_different_lengths():
+    """The tag is in two numbers of which neither tells it alone."""
+
+    def halves(batch):
+        for noise in embed(batch):
+            signal = noise[1]
+            yield [signal[:, :1], signal[:, 1:3], signal[:, :3]]
+
+    parts = sentences(400, 0), sentences(50, 1), sentences(60, 2)
+    result = probe(halves, ["one", "two", "three"], *parts, epochs=4)
+    assert result.mix == ()
+    assert result.test[0] < 75 < result.test[1]
+    assert result.best == "three" or result.dev[1] == 100
+
+
+def test_a_mix_learns_which_kind_tells():
+    parts = sentences(200, 0), sentences(50, 1), sentences(60, 2)
+    names = ["noise", "signal", "more noise"]
+    result = probe(embed, names, *parts, mixed=[0, 1, 2], epochs=4)
+    assert result.names == (*names, "mix")
+    assert np.argmax(result.mix) == 1
+    assert result.test[3] > 80
+    alone = probe(embed, names, *parts, epochs=4)
+    assert alone.test == result.test[:3]  # probes learn beside each other, not from each other
 
 
 def test_the_same_seed_gives_the_same_numbers():
@@ -87,11 +114,12 @@ def parts(tmp_path):
 
 def test_the_verb_probes_each_layer(run, tiny_contents, parts, tmp_path):
     native.write(tiny_contents, tmp_path / "model")
-    command = ("probe", "pos", *parts, "-m", tmp_path / "model", "--epochs", 150)
+    command = ("probe", "pos", *parts, "-m", tmp_path / "model", "--epochs", 10)
     code, shown, said = run(*command, "--json")
     assert code == 0, said
     found = json.loads(shown)
-    assert found["names"] == ["layer 0", "layer 1", "layer 2", "average"]
+    assert found["names"] == ["layer 0", "layer 1", "layer 2", "average", "mix"]
+    assert len(found["mix"]) == 3
     assert found["test"][0] > 90  # the words tell their tag by a letter
     _, shown, _ = run(*command)
     rows = [line.split() for line in shown.splitlines()]
@@ -99,19 +127,32 @@ def test_the_verb_probes_each_layer(run, tiny_contents, parts, tmp_path):
     assert float(rows[1][-1]) == round(found["test"][0], 2)
 
 
-def test_the_verb_probes_static_vectors(run, parts, tmp_path):
+@pytest.fixture
+def static(tmp_path):
     rows = [f"w{tag}{i} {int(tag == 'N')} {int(tag == 'V')}" for tag in "NVA" for i in range(9)]
     (tmp_path / "vectors.txt").write_text("\n".join(rows) + "\n")
-    code, shown, said = run(
-        "probe", "pos", *parts, "--static", tmp_path / "vectors.txt", "--epochs", 150, "--json"
-    )
+    return tmp_path / "vectors.txt"
+
+
+def test_the_verb_probes_static_vectors(run, parts, static):
+    code, shown, said = run("probe", "pos", *parts, "--static", static, "--epochs", 30, "--json")
     assert code == 0, said
     found = json.loads(shown)
     assert found["names"] == ["static"]
     assert found["test"] == [100.0]
 
 
-def test_the_verb_wants_one_thing_to_probe(run, parts):
+def test_the_verb_probes_both(run, parts, static, tiny_contents, tmp_path):
+    native.write(tiny_contents, tmp_path / "model")
+    both = ("-m", tmp_path / "model", "--static", static)
+    code, shown, said = run("probe", "pos", *parts, *both, "--epochs", 2)
+    assert code == 0, said
+    names = [line[:18].strip() for line in shown.splitlines()]
+    layers = ["layer 0", "layer 1", "layer 2", "average"]
+    assert names == ["", *layers, "static", "average + static", "mix"]
+
+
+def test_the_verb_wants_something_to_probe(run, parts):
     code, _, said = run("probe", "pos", *parts)
     assert code == 2
-    assert "-m MODEL, or --static" in said
+    assert "-m MODEL, --static VECTORS, or both" in said

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from conftest import close
 
 import relmo
 from relmo.formats import WRITERS
+from relmo.formats.bundled import BUNDLED
 
 
 @pytest.fixture
@@ -130,16 +132,31 @@ def test_info_of_the_machine(run):
 def test_models(run):
     code, out, _ = run("models", "--json")
     assert code == 0
-    assert [m["name"] for m in json.loads(out)] == ["small", "medium", "original", "original-5.5b"]
+    facts = json.loads(out)
+    published = ["small", "medium", "original", "original-5.5b"]
+    assert [m["name"] for m in facts if not m["bundled"]] == published
+    assert [m["name"] for m in facts if m["bundled"]] == list(BUNDLED)
     code, out, _ = run("models")
     assert "13,593,296" in out
+    assert out.count(" bundled ") == len(BUNDLED)
 
 
-def test_demo_says_that_its_weights_are_random(run):
-    code, out, err = run("demo")
+def test_demo_is_plain_where_there_is_no_terminal(run, model):
+    code, out, err = run("demo", "-m", "model", "--seconds", 0)
     assert (code, err) == (0, "")
-    assert "RANDOM weights" in out
-    assert "the same numbers, bit for bit" in out
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_demo_has_colours_unless_they_are_not_wanted(run, model, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = run("demo", "-m", "model", "--seconds", 0)[1]
+    assert "\x1b[" in coloured
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = run("demo", "-m", "model", "--seconds", 0)[1]
+    assert plain == re.sub(r"\x1b\[[\d;]*m", "", coloured)
 
 
 def test_version_and_module(run):

@@ -81,7 +81,7 @@ def test_an_unknown_preset(pretrain):
         ("train.learning_rate=-1", "greater than 0"),
         ("data.layout=rows", "data.layout"),
         ("model.tokenizer=letters", "letters"),
-        ("model.encoder.scheme=lexicon", "scheme"),
+        ("model.encoder.n_words=5", "words are known by a lexicon"),
     ],
 )
 def test_a_wrong_setting(pretrain, setting, said):

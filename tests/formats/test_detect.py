@@ -135,10 +135,12 @@ def test_simple_elmo_archives(tmp_path, bilm_tf, gz):
 def test_nothing_known_lists_what_was_found(tmp_path):
     (tmp_path / "a.txt").write_text("hello")
     (tmp_path / "b.json").write_text("{}")
-    with pytest.raises(FormatError, match=r"it holds: a\.txt, b\.json\. Expected one of") as caught:
+    with pytest.raises(
+        FormatError, match=r"it holds: a\.txt, b\.json\. Expected relmo's"
+    ) as caught:
         relmo.load(tmp_path)
     assert str(tmp_path) in str(caught.value)
-    with pytest.raises(FormatError, match=r"it holds: a\.txt, b\.json\. Expected one of"):
+    with pytest.raises(FormatError, match=r"it holds: a\.txt, b\.json\. Expected relmo's"):
         relmo.load(pack(tmp_path, tmp_path.with_name("nothing.zip")))
 
 

@@ -66,7 +66,7 @@ def base(tmp_path_factory):
     [
         (13, ["data.batch_tokens=400", "train.learning_rate=0.03", "train.epochs=150"]),
         # One long sentence: validation starts from nothing where a stream remembers the one before.
-        (1, ["data.layout=stream", "data.n_streams=2", "data.n_steps=50"]),
+        (1, ["data.layout=stream", "data.n_streams=4", "data.n_steps=25"]),
     ],
     ids=["segments", "stream"],
 )
@@ -191,6 +191,28 @@ def test_published_weights_learn_a_new_text_and_go_back_to_their_format(tmp_path
     found = relmo.load(back).embed(sentences, layers="all")
     for ours, theirs in zip(trained.embed(sentences, layers="all"), found, strict=True):
         assert close(theirs, ours)
+
+
+def test_a_lexicon_is_made_of_the_text_and_the_same_when_it_goes_on(tmp_path):
+    """The recipe for Chinese, of few weights, with words as well as characters."""
+    lines = ["宋江 见 吴用 。", "吴用 道 ： 宋江 。", "宋江 大 喜 。"] * 20
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    settings = [s for s in SMALL if not s.startswith("model.encoder.filters")]
+    settings += ["model.encoder.filters=[[1, 8], [2, 8]]", "data.valid_share=0.2"]
+    settings += ["model.encoder.n_words=9", "model.encoder.word_dim=3", "train.validate_every=5"]
+    run, options = tmp_path / "run", {"cache": tmp_path / "cache"}
+    texts = [str(tmp_path / "text.txt")]
+    begun = [*settings, "train.max_tokens=400", "train.epochs=none"]
+    first = pretrain(run, texts, preset="chinese", settings=begun, **options)
+    before = read_model(run / "model")
+    assert before.lexicon.characters[6:9] == ("。", "宋", "江")
+    assert len(before.lexicon.characters) == before.config.encoder.n_characters == 6 + 10
+    assert before.lexicon.words[:3] == ("<oov>", "。", "宋江")
+    more = ["train.max_tokens=2000"]
+    last = pretrain(run, [], settings=more, resume=True, **options)
+    assert read_model(run / "model").lexicon == before.lexicon
+    assert last.best["average_perplexity"] < first.best["average_perplexity"]
+    assert relmo.load(run / "model").embed([["宋江", "鲁智深"]])[0].shape == (2, 16)
 
 
 def test_a_model_with_its_softmax_begins_where_it_ended(tmp_path, base):

@@ -1,10 +1,10 @@
-"""Ids of the published byte scheme, and of lexicons."""
+"""Ids of the published byte scheme."""
 
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relmo.text.characters import ByteCharacters, Lexicon, LexiconCharacters
+from relmo.text.characters import ByteCharacters
 
 
 def byte_ids(*tokens, max_characters=50):
@@ -37,28 +37,3 @@ def test_empty_token():
 def test_same_ids_as_the_oracle(tokens, max_characters):
     for row, token in zip(byte_ids(*tokens, max_characters=max_characters), tokens, strict=True):
         assert row.tolist() == reference.character_ids(token, max_characters).tolist()
-
-
-CHARACTERS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>", "a", "b")
-
-
-def test_lexicon_of_characters_and_words():
-    lexicon = Lexicon(CHARACTERS, ("<oov>", "<bos>", "<eos>", "ab"))
-    characters, words = LexiconCharacters(lexicon, 6).encode(["ab", "az", "<bos>", "aabba"])
-    assert words.tolist() == [3, 0, 1, 0]
-    assert characters.tolist() == [
-        [4, 6, 7, 5, 3, 3],
-        [4, 6, 2, 5, 3, 3],
-        [4, 0, 5, 3, 3, 3],
-        [4, 6, 6, 7, 7, 5],
-    ]
-
-
-def test_a_long_word_is_cut_before_it_is_looked_up():
-    scheme = LexiconCharacters(Lexicon(CHARACTERS, ("<oov>", "<bos>", "<eos>", "aaaa")), 6)
-    assert scheme.encode(["aaaab"]).words.tolist() == [3]
-
-
-def test_lexicon_of_one_kind_only():
-    assert LexiconCharacters(Lexicon(CHARACTERS, ())).encode(["a"]).words is None
-    assert LexiconCharacters(Lexicon((), ("<oov>",))).encode(["a"]).characters is None

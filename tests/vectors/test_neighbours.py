@@ -55,6 +55,20 @@ def test_nearest_words_are_those_of_brute_force():
         near.nearest_words(vectors, "w3", vectors.matrix[3], 0)
 
 
+def test_both_kinds_side_by_side_count_the_same(contents):
+    rng, words = np.random.default_rng(4), ("cats", "ran", "cat", "saw")
+    static = StaticVectors(words, rng.standard_normal((4, 3)).astype(np.float32) * 100)
+    embedder = relmo.Embedder(contents)
+    found = near.near_by_kind("cat", 9, contents=contents, static=static)["token + static"]
+    expected = {
+        w: (cosine(*embedder.encode([w, "cat"])) + cosine(static.vector(w), static.vector("cat")))
+        / 2
+        for w in ("cats", "ran", "saw")  # what both know
+    }
+    assert [n.word for n in found] == sorted(expected, key=expected.get, reverse=True)
+    assert np.allclose([n.score for n in found], [expected[n.word] for n in found], atol=1e-5)
+
+
 def test_token_vectors_are_layer_0(contents, monkeypatch):
     monkeypatch.setattr(near, "CHUNK_WORDS", 2)
     embedder = relmo.Embedder(contents)
@@ -114,6 +128,29 @@ def test_the_verb_on_a_word(run, folder):
     assert "softmax" not in shown
 
 
+def test_the_verb_on_static_vectors(run, folder):
+    (folder / "vectors.txt").write_text("cat 1 0\ncats 0.9 0.1\ncar 0 1\nwindow 0 2\n")
+    static = ("--static", folder / "vectors.txt")
+    _, shown, _ = run("neighbours", "Cat", *static, "-k", 2, "--json")  # all lower-case there
+    assert [n["word"] for n in json.loads(shown)["static"]] == ["cats", "car"]
+    _, shown, _ = run("neighbours", "cat", *static, "-m", folder / "model", "-k", 2)
+    header, first, *_ = shown.splitlines()
+    assert header.split("by the")[1:] == [
+        f" {by} vector{end}"
+        for by, end in (
+            ("token", "   "),
+            ("softmax", "   "),
+            ("static", "   "),
+            ("token + static", ""),
+        )
+    ]
+    assert first.split()[-1] == "cats"
+    code, _, said = run("neighbours", "windov", *static)
+    assert code == 2
+    assert "'windov' is not among the 4 words" in said
+    assert "Did you mean window?" in said
+
+
 def test_the_verb_on_a_sentence(run, folder):
     where = ("-m", folder / "model")
     text = ("the [cat] saw a bird", *where, "-k", 3)
@@ -133,6 +170,7 @@ def test_the_verb_on_a_sentence(run, folder):
     ("arguments", "said"),
     [
         (["cat", "--corpus", "text.txt"], "Mark the word"),
+        (["the [cat]", "--static", "text.txt"], "give -m MODEL, and no --static"),
         (["the [cat]"], "Say where to look"),
         (["[the] [cat]", "--corpus", "text.txt"], "found 2"),
         (["a [] cat", "--corpus", "text.txt"], "splits as 'nothing'"),
@@ -146,6 +184,12 @@ def test_mistakes(run, folder, arguments, said):
     )
     assert code == 2
     assert said in found
+
+
+def test_nothing_to_compare_by(run):
+    code, _, said = run("neighbours", "cat")
+    assert code == 2
+    assert "-m MODEL, --static VECTORS, or both" in said
 
 
 def test_a_model_without_words(run, folder):

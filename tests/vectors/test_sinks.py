@@ -77,7 +77,11 @@ def documents(draw):
 
 
 @pytest.mark.parametrize(  # .h5 is .hdf5
-    "ending", [e if e != ".h5" else pytest.param(e, marks=pytest.mark.slow) for e in ENDINGS]
+    "ending",
+    [
+        pytest.param(e, marks=pytest.mark.slow) if e in (".h5", ".npz", ".parquet") else e
+        for e in ENDINGS
+    ],
 )
 @given(case=documents())
 @example(case=("float32", []))

@@ -25,21 +25,20 @@ from relmo.cli.perplexity import perplexity
 from relmo.cli.pretrain import pretrain
 from relmo.cli.probe import probe
 from relmo.cli.score import score
+from relmo.cli.senses import senses
 from relmo.cli.substitutes import substitutes
 from relmo.errors import RelmoError, RelmoWarning
 
 app = typer.Typer(
     name="relmo",
-    help="ELMo as living software: read, embed and convert deep contextualized word vectors.",
+    help="ELMo as living software: train, read, embed and explore words in context.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (
-    *(pretrain, embed, neighbours, perplexity, score, substitutes),
-    *(info, convert, models, demo),
-):
+explore = (neighbours, senses, perplexity, score, substitutes)
+for verb in (pretrain, embed, *explore, info, convert, models, demo):
     app.command()(verb)
 for name, group in {"index": index, "probe": probe}.items():
     app.add_typer(group, name=name)
@@ -74,7 +73,8 @@ def main() -> None:
         app()
     except RelmoError as error:
         typer.echo(f"Error: {error}", err=True)
-        sys.exit(getattr(error, "exit_code", 2))
+        leave = os._exit if "RANK" in os.environ else sys.exit  # gloo can abort a slow end
+        leave(getattr(error, "exit_code", 2))
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -16,6 +16,18 @@ Model = Annotated[
         help="A model directory or zip of any known format, HDF5 weights, or a published name.",
     ),
 ]
+OptionalModel = Annotated[
+    str | None,
+    typer.Option("-m", "--model", metavar="MODEL", help="A model, as for other verbs."),
+]
+Static = Annotated[
+    str | None,
+    typer.Option(
+        "--static",
+        metavar="VECTORS",
+        help="GloVe, word2vec or fastText as text, or .npy with vocab.txt; alone or with a model.",
+    ),
+]
 Options = Annotated[
     _Path | None,
     typer.Option("--options", help="The options.json of HDF5 weights, where they need naming."),
@@ -41,6 +53,7 @@ Errors = Annotated[
 ]
 Layer = Annotated[str, typer.Option(help="average, top, or a number from 0.")]
 Lines = Annotated[bool, typer.Option("--lines", help="A sentence a line, not prose.")]
+Language = Annotated[str, typer.Option(help="Of prose, as ISO 639 writes it: en, de, zh.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Cores to use; all of them by default.")

@@ -16,6 +16,9 @@ def convert(
     ],
     target: Annotated[Path, typer.Argument(metavar="DST", help="The directory to write.")],
     to: Annotated[str, typer.Option(help="relmo or bilm-tf.")] = "relmo",
+    dtype: Annotated[
+        str, typer.Option(help="float32, or float16: half the size, relmo's format alone.")
+    ] = "float32",
     options: arg.Options = None,
 ) -> None:
     """Write a model in another format; HDF5 → relmo → HDF5 is the same bit for bit.
@@ -25,15 +28,22 @@ def convert(
       relmo convert elmo.zip ./my-model --to relmo
 
       relmo convert ./my-model ./for-allennlp --to bilm-tf
+
+      relmo convert run/model ./to-share --dtype float16
     """
     from relmo.errors import ConfigError
     from relmo.files import check_writable
-    from relmo.formats import WRITERS, read_model
+    from relmo.formats import WRITERS, native, read_model
 
     if to not in WRITERS:
         raise ConfigError(f"--to is {to!r}; choose from {', '.join(WRITERS)}.")
+    if dtype not in native.DTYPES or (dtype == "float16" and to != "relmo"):
+        raise ConfigError(f"--dtype is {dtype!r}; choose float32 or, in relmo's format, float16.")
     check_writable(target, directory=True)
     contents = read_model(source, options=options)
     contents.build_bilm()  # nothing is written of a model whose parts do not fit together
-    WRITERS[to](contents, target)
+    if dtype == "float16":
+        native.write(contents, target, "float16")
+    else:
+        WRITERS[to](contents, target)
     typer.echo(f"Wrote {target}", err=True)

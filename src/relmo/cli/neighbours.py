@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -12,30 +13,32 @@ import typer
 from typer import Option
 
 from relmo.cli import arguments as arg
-from relmo.cli.index import build, show
+from relmo.cli.index import build
+from relmo.cli.occurrences import show
 from relmo.errors import ConfigError
 
 
 def neighbours(
     word: Annotated[str, typer.Argument(help='A word, or "a sentence with a [word]".')],
-    model: arg.Model,
+    model: arg.OptionalModel = None,
+    static: arg.Static = None,
     corpus: Annotated[list[str] | None, Option(help="Text to find occurrences in.")] = None,
     index: Annotated[Path | None, Option(help="An index of such text, made before.")] = None,
     k: Annotated[int, Option("-k", min=1, help="How many.")] = 10,
     layer: arg.Layer = "average",
     lines: arg.Lines = False,
+    language: arg.Language = "en",
     options: arg.Options = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
     """List the words nearest to a word or, of a word in its sentence, the nearest occurrences.
 
-    A word alone is compared with the model's vocabulary by the vector that the token encoder gives
-    it and, where the model has a softmax, by the vector that predicts it.
+    A word alone is compared by its token vector, by what predicts it, and by --static vectors.
 
     [bold]Examples[/bold]
 
-      relmo neighbours present -m run/model
+      relmo neighbours present -m run/model --static glove.txt
 
       relmo neighbours "Live in the [present], not the past." -m run/model --corpus novels/
     """
@@ -43,33 +46,35 @@ def neighbours(
     if "[" not in word:
         if corpus or index:
             raise ConfigError('Mark the word in a sentence to find occurrences: "The [cat] sat".')
-        return _near_words(word, model, options, k, as_json)
+        return _near_words(word, model, options, static, k, as_json)
+    if static or not model:
+        raise ConfigError("Occurrences are found by a model: give -m MODEL, and no --static.")
     if (corpus is None) == (index is None):
         raise ConfigError("Say where to look: --corpus TEXT, or --index DIR.")
     with tempfile.TemporaryDirectory(prefix="relmo-index-") as folder:
+        where = index or Path(folder, "index")
         if corpus:
-            index = Path(folder, "index")
-            build(corpus, model, index, layer=layer, lines=lines, options=options)
-        assert index is not None
-        return show(word, model, index, k, options, as_json)
+            build(corpus, model, where, layer, lines, language, options=options)
+        return show(word, model, where, k, options, as_json)
 
 
-def _near_words(word: str, model: str, options: Path | None, k: int, as_json: bool) -> None:
+def _near_words(
+    word: str, model: str | None, options: Path | None, static: str | None, k: int, as_json: bool
+) -> None:
+    from rich.cells import cell_len, set_cell_size
+
     from relmo.formats import read_model
-    from relmo.vectors import neighbours as near
-    from relmo.vectors.embedder import Embedder
+    from relmo.vectors.neighbours import near_by_kind
+    from relmo.vectors.static import StaticVectors
 
-    contents = read_model(model, options=options)
-    softmax = near.softmax_vectors(contents)
-    embedder = Embedder(contents)
-    by_token = near.token_vectors(embedder, near.vocabulary_of(contents))
-    found = {"token": near.nearest_words(by_token, word, embedder.encode([word])[0], k)}
-    if softmax is not None and softmax.number(word) is not None:
-        found["softmax"] = near.nearest_words(softmax, word, softmax.vector(word), k)
+    contents = read_model(model, options=options) if model else None
+    vectors = StaticVectors.load(static) if static else None
+    found = near_by_kind(word, k, contents=contents, static=vectors)
     if as_json:
         values = {by: [asdict(n) for n in some] for by, some in found.items()}
-        typer.echo(json.dumps(values, ensure_ascii=False))
-        return
-    for by, some in found.items():
-        typer.echo(f"by the {by} vector")
-        typer.echo("".join(f"  {n.score:.3f}  {n.word}\n" for n in some))
+        return typer.echo(json.dumps(values, ensure_ascii=False))
+    shown = {by: [f"  {n.score:.3f}  {n.word}" for n in some] for by, some in found.items()}
+    columns = [[f"by the {by} vector", *some] for by, some in shown.items()]
+    widths = [max(map(cell_len, column)) + 3 for column in columns]
+    rows = zip_longest(*columns, fillvalue="")
+    return typer.echo("\n".join("".join(map(set_cell_size, r, widths)).rstrip() for r in rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,7 +43,8 @@ def perplexity(
     from relmo.score import summarize
 
     arg.use_threads(threads)
-    found = asdict(summarize(score_lines(text, model, tokenizer, encoding, errors, options)))
+    scored = score_lines(text, model, tokenizer, encoding, errors, options)
+    found = asdict(summarize(sentence for _, sentence in scored))
     shown = {k: f"{v:,.2f}" if isinstance(v, float) else f"{v:,}" for k, v in found.items()}
     table = "\n".join(f"{name:<10} {value:>14}" for name, value in shown.items())
     typer.echo(json.dumps(found) if as_json else table)
@@ -55,8 +57,9 @@ def score_lines(
     encoding: str,
     errors: str,
     options: Path | None,
-) -> Iterator[ScoredSentence]:
-    """Each line's scores, with a progress bar."""
+    fit: bool = False,
+) -> Iterator[tuple[str, ScoredSentence]]:
+    """Each line and its scores, with a progress bar."""
     from relmo.formats import read_model
     from relmo.progress import progress
     from relmo.score import Scorer
@@ -68,10 +71,10 @@ def score_lines(
         nonlocal n_read
         n_read += n
 
-    lines = read_lines(text, encoding=encoding, errors=errors, advance=count)
+    lines, again = tee(read_lines(text, encoding=encoding, errors=errors, advance=count))
     scorer = Scorer(read_model(model, options=options), tokenizer=tokenizer)
     size = Path(text).stat().st_size if Path(text).is_file() else 0
     with progress("Scoring", unit="words") as advance:
-        for sentence in scorer.score(lines):
+        for line, sentence in zip(again, scorer.score(lines, fit=fit), strict=True):
             advance(len(sentence.tokens), n_read / size if size else None)
-            yield sentence
+            yield line, sentence

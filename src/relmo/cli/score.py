@@ -1,23 +1,24 @@
-"""`relmo score`: how probable each token and each sentence is."""
+"""`relmo score`: how probable each token and each sentence is, and what is least expected."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
 from relmo.cli import arguments as arg
 from relmo.cli.perplexity import Text, score_lines
-
-if TYPE_CHECKING:
-    from relmo.score import ScoredSentence
+from relmo.cli.scored import as_json as show_json
+from relmo.cli.scored import as_table, as_text
 
 
 def score(
     text: Text,
     model: arg.Model,
+    least: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Mark the K least expected words of each sentence."),
+    ] = None,
     tokenizer: arg.Tokenizer = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
@@ -30,49 +31,23 @@ def score(
     A sentence's end is predicted left to right, its beginning right to left. Tokens outside the
     vocabulary are scored as <UNK>, and marked. A tab-separated table, or a JSON object a line.
 
+    With --least the text itself is printed, and in it those words are marked that both sides of the
+    sentence make least probable, compared with how probable they are anywhere.
+
     [bold]Examples[/bold]
 
       relmo score sentences.txt -m run/model
 
+      relmo score letter.txt -m run/model --least 3
+
       echo "The cat sat ." | relmo score - -m run/model --json
     """
     arg.use_threads(threads)
-    show = _as_json if as_json else _as_table
-    sentences = score_lines(text, model, tokenizer, encoding, errors, options)
-    for line, sentence in enumerate(sentences, start=1):
-        typer.echo(show(line, sentence))
-
-
-def _as_json(line: int, sentence: ScoredSentence) -> str:
-    from relmo.score import summarize
-
-    perplexity = asdict(summarize([sentence])) if sentence.tokens else {}
-    ways = ("forward", "backward")
-    facts = {
-        "line": line,
-        "tokens": sentence.tokens,
-        "forward": sentence.forward.tolist(),
-        "backward": sentence.backward.tolist(),
-        "unknown": sentence.unknown.tolist(),
-        "log_probability": dict(zip(ways, sentence.log_probability, strict=True)),
-        "perplexity": {way: perplexity.get(way) for way in (*ways, "average")},
-    }
-    return json.dumps(facts, ensure_ascii=False)
-
-
-def _as_table(line: int, sentence: ScoredSentence) -> str:
-    from relmo.score import summarize
-
-    rows = [f"line {line}\tforward\tbackward"]
-    columns = (sentence.tokens, sentence.forward, sentence.backward, sentence.unknown)
-    for token, forward, backward, unknown in zip(*columns, strict=False):
-        rows.append(f"{token}\t{forward:.4f}\t{backward:.4f}" + "\tunknown" * bool(unknown))
-    if sentence.tokens:
-        found, (forward, backward) = summarize([sentence]), sentence.log_probability
-        rows += [
-            f"</S>\t{sentence.forward[-1]:.4f}",
-            f"<S>\t\t{sentence.backward[-1]:.4f}",
-            f"sum\t{forward:.4f}\t{backward:.4f}",
-            f"perplexity\t{found.forward:.2f}\t{found.backward:.2f}",
-        ]
-    return "\n".join([*rows, ""])
+    scored = score_lines(text, model, tokenizer, encoding, errors, options, fit=least is not None)
+    for number, (line, sentence) in enumerate(scored, start=1):
+        if as_json:
+            typer.echo(show_json(number, sentence, least))
+        elif least is not None:
+            typer.echo(as_text(line, sentence, least))
+        else:
+            typer.echo(as_table(number, sentence))

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from relmo.errors import ConfigError, FormatError
-from relmo.formats import bilm_tf, many_langs, native, published
+from relmo.formats import bilm_tf, bundled, many_langs, native, published
 from relmo.formats.contents import ModelContents
 from relmo.formats.hdf5 import hdf5_names
 from relmo.formats.sources import Files, Source, find_json, is_there, open_source, read_json
@@ -32,10 +32,9 @@ def detect(source: Source) -> str:
             return name
     files = ", ".join(source.names()[:12]) or "nothing"
     raise FormatError(
-        f"{source.where} is no model that relmo knows; it holds: {files}. Expected one of: a "
-        "relmo directory (config.json with format_version, model.safetensors); options JSON with "
-        "lstm and char_cnn beside HDF5 weights (bilm-tf, AllenNLP, simple_elmo); an "
-        "ELMoForManyLangs directory (config.json, token_embedder.pkl, encoder.pkl)."
+        f"{source.where} is no model that relmo knows; it holds: {files}. Expected relmo's (config."
+        "json with format_version, model.safetensors), options JSON beside HDF5 weights (bilm-tf, "
+        "AllenNLP), or ELMoForManyLangs's (config.json, token_embedder.pkl, encoder.pkl)."
     )
 
 
@@ -45,17 +44,19 @@ def read_model(
     options: str | Path | None = None,
     weights: str | Path | None = None,
 ) -> ModelContents:
-    """Read a model: a directory, a zip archive, a published model's name, or HDF5 weights.
+    """Read a model: a directory, a zip archive, a model's name, or HDF5 weights.
 
     Args:
-        source: path or name.
+        source: path or name; a directory with the name of a bundled model is given as `./en`.
         options: the options.json of HDF5 weights; found beside them when it is the only one there.
         weights: HDF5 weights of bilm-tf or AllenNLP, the same as giving them as `source`.
     """
     if (source is None) == (weights is None):
         raise ConfigError("Give either a model's path or name, or weights= with their options=.")
     chosen = str(source if source is not None else weights)
-    if chosen in published.PUBLISHED and options is None and not is_there(Path(chosen)):
+    if source in bundled.BUNDLED and options is None:
+        chosen = str(bundled.BUNDLED[chosen].directory)
+    elif chosen in published.PUBLISHED and options is None and not is_there(Path(chosen)):
         options, chosen = map(str, published.fetch(chosen))
     files = _open(Path(chosen), None if options is None else Path(options))
     contents: ModelContents = READERS[detect(files)].read(files)
@@ -66,8 +67,8 @@ def read_model(
 def _open(path: Path, options: Path | None) -> Source:
     if not is_there(path):
         raise FormatError(
-            f"There is no model {str(path)!r}: no such directory or file, and no published model "
-            f"of that name ({', '.join(published.PUBLISHED)}; `relmo models` tells more)."
+            f"There is no model {str(path)!r}: no such directory or file, and no model of that "
+            f"name ({', '.join((*bundled.BUNDLED, *published.PUBLISHED))}; see `relmo models`)."
         )
     if not path.is_file() or not hdf5_names(Files({str(path): path}, str(path))):
         if options is None:

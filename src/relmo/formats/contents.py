@@ -13,12 +13,9 @@ from torch.overrides import TorchFunctionMode
 from relmo.config import EncoderConfig, ModelConfig
 from relmo.errors import FormatError
 from relmo.model.bilm import BiLm
-from relmo.text.characters import ByteCharacters, CharacterScheme, Lexicon, LexiconCharacters
+from relmo.text.characters import CharacterScheme
+from relmo.text.lexicon import CHARACTER_MARKS, WORD_MARKS, Lexicon, build_scheme
 from relmo.text.vocabulary import Vocabulary
-
-# What `LexiconCharacters` looks up, whatever the text.
-CHARACTER_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
-WORD_MARKS = ("<oov>",)
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,7 @@ class ModelContents:
 
     def build_scheme(self) -> CharacterScheme:
         """What turns tokens into this model's ids."""
-        length = self.config.encoder.max_characters
-        if self.lexicon is None:
-            return ByteCharacters(length)
-        return LexiconCharacters(self.lexicon, length)
+        return build_scheme(self.lexicon, self.config.encoder.max_characters)
 
 
 class _Unfilled(TorchFunctionMode):

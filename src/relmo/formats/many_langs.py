@@ -14,10 +14,10 @@ from torch import Tensor
 
 from relmo.config import ModelConfig, parse_config
 from relmo.errors import FormatError
-from relmo.formats.contents import CHARACTER_MARKS, WORD_MARKS, ModelContents
+from relmo.formats.contents import ModelContents
 from relmo.formats.sources import Source, find_json, read_text_bytes
 from relmo.formats.state_dict import read_state_dict
-from relmo.text.characters import Lexicon
+from relmo.text.lexicon import CHARACTER_MARKS, WORD_MARKS, Lexicon
 
 # Both architectures that the package shipped say the same, whatever their names suggest.
 SHIPPED_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")

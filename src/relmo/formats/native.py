@@ -30,7 +30,7 @@ from relmo.formats.sources import (
     find_json,
     read_bytes,
 )
-from relmo.text.characters import Lexicon
+from relmo.text.lexicon import Lexicon
 from relmo.text.vocabulary import Vocabulary, parse_vocabulary
 
 FORMAT_VERSION = 1

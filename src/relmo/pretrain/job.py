@@ -21,9 +21,9 @@ from relmo.pretrain.choice import Inputs, read_inputs
 from relmo.pretrain.learner import BiLmLearner
 from relmo.pretrain.result import Facts, build_contents, write_result
 from relmo.text.blocks import Blocks
-from relmo.text.characters import ByteCharacters, CharacterScheme
 from relmo.text.corpus import find_texts
 from relmo.text.layouts import Part, Segments
+from relmo.text.lexicon import build_lexicon, build_scheme
 from relmo.text.shards import Corpus, prepare_corpus
 from relmo.text.streams import Streams
 from relmo.text.vocabulary import (
@@ -70,7 +70,9 @@ class Job:
             self._read_corpora(1)
         counts = self.corpus.count_words()
         self.vocabulary = self._choose_vocabulary(counts)
-        self.facts = Facts.of(self.corpus, counts, self.vocabulary, self.inputs.texts)
+        self._choose_lexicon(counts)
+        texts = find_texts(self.inputs.texts)
+        self.facts = Facts.of(self.corpus, counts, self.vocabulary, texts)
         self.bias = torch.zeros(len(self.vocabulary))
         if self.config.objective.unigram_bias:
             self.bias = unigram_bias(self.vocabulary, counts, self.corpus.n_sentences)
@@ -78,7 +80,7 @@ class Job:
     def train(self, *, resume: bool, tensorboard: bool) -> Outcome:
         """Train, and write the model whatever the reason to stop."""
         config, seed = self.config, self.config.train.seed
-        scheme = self._build_scheme()
+        scheme = build_scheme(self.lexicon, config.model.encoder.max_characters)
         blocks = Blocks.of(self.corpus)
         if self.valid is None:
             data = config.data
@@ -163,15 +165,16 @@ class Job:
         data = self.config.data
         return build_vocabulary(counts, data.vocabulary_size, data.min_count)
 
-    def _build_scheme(self) -> CharacterScheme:
-        if self.init is not None:
-            return self.init.build_scheme()
-        if self.config.model.encoder.scheme != "bytes":
-            raise ConfigError(
-                "A model of the lexicon scheme can be gone on with (--init), but not begun: set "
-                "model.encoder.scheme=bytes."
-            )
-        return ByteCharacters(self.config.model.encoder.max_characters)
+    def _choose_lexicon(self, counts: Mapping[str, int]) -> None:
+        """The earlier model's, or the corpus's own, which may be smaller than what is allowed."""
+        encoder = self.config.model.encoder
+        self.lexicon = None if self.init is None else self.init.lexicon
+        if self.init is not None or encoder.scheme != "lexicon":
+            return
+        self.lexicon = build_lexicon(counts, encoder.n_characters, encoder.n_words)
+        sizes = {"n_characters": len(self.lexicon.characters), "n_words": len(self.lexicon.words)}
+        model = self.config.model.model_copy(update={"encoder": encoder.model_copy(update=sizes)})
+        self.config = self.config.model_copy(update={"model": model})
 
     def _build_model(self) -> tuple[BiLm, Tensor, Tensor]:
         """The network and its softmax: random, but for what an earlier model knows."""
@@ -192,8 +195,9 @@ class Job:
 
     def _write_result(self) -> None:
         if self.world.is_first:
-            lexicon = None if self.init is None else self.init.lexicon
-            contents = build_contents(self.run, self.config, self.vocabulary, self.facts, lexicon)
+            contents = build_contents(
+                self.run, self.config, self.vocabulary, self.facts, self.lexicon
+            )
             write_result(self.run, contents, self.config.objective.n_samples)
         self.world.barrier()
 

@@ -15,7 +15,7 @@ from relmo.errors import ConfigError, DataError, RelmoWarning
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
 from relmo.pretrain.learner import part_of
-from relmo.text.characters import Lexicon
+from relmo.text.lexicon import Lexicon
 from relmo.text.shards import Corpus
 from relmo.text.vocabulary import Vocabulary
 from relmo.train.checkpoint import read_checkpoint

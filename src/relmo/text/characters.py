@@ -1,13 +1,12 @@
 """Tokens to the numbers that a token encoder reads.
 
-Two schemes exist. `ByteCharacters` is the published one: a token is its UTF-8 bytes. A
-model with `LexiconCharacters` knows Unicode characters, perhaps words too, by place in a list.
+Two schemes exist. `ByteCharacters` is the published one: a token is its UTF-8 bytes. A model with
+`LexiconCharacters` (lexicon.py) knows Unicode characters, perhaps words too, by place in a list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -75,48 +74,3 @@ class ByteCharacters:
             row[0] = BEGIN_WORD
             row[len(word) + 1] = END_WORD
         return TokenIds(torch.from_numpy(ids), None)
-
-
-@dataclass(frozen=True)
-class Lexicon:
-    """Characters and words that a model knows; an entry's id is its place. Either may be empty."""
-
-    characters: tuple[str, ...]
-    words: tuple[str, ...]
-
-
-class LexiconCharacters:
-    """Unicode characters (`<bow> c… <eow> <pad>…`) and words, each by its place in a lexicon.
-
-    A token is cut to C - 2 characters before it is looked up, as a word too.
-    """
-
-    begin = "<bos>"
-    end = "<eos>"
-    unknown = "<oov>"
-
-    def __init__(self, lexicon: Lexicon, max_characters: int = 50) -> None:
-        self.lexicon = lexicon
-        self.max_characters = max_characters
-        self._characters = {c: i for i, c in enumerate(lexicon.characters)}
-        self._words = {w: i for i, w in enumerate(lexicon.words)}
-
-    def encode(self, tokens: Sequence[str]) -> TokenIds:
-        """Ids of characters (N, C) and of words (N,), each None where the lexicon has none."""
-        boundaries = (self.begin, self.end)
-        tokens = [t if t in boundaries else t[: self.max_characters - 2] for t in tokens]
-        words = None
-        if self._words:
-            unknown = self._words[self.unknown]
-            words = torch.tensor([self._words.get(t, unknown) for t in tokens], dtype=torch.long)
-        return TokenIds(self._encode_characters(tokens) if self._characters else None, words)
-
-    def _encode_characters(self, tokens: Sequence[str]) -> Tensor:
-        known, unknown = self._characters, self._characters[self.unknown]
-        ids = np.full((len(tokens), self.max_characters), known["<pad>"], dtype=np.int64)
-        for row, token in zip(ids, tokens, strict=True):
-            letters = [token] if token in (self.begin, self.end) else token
-            row[0] = known["<bow>"]
-            row[1 : len(letters) + 1] = [known.get(c, unknown) for c in letters]
-            row[len(letters) + 1] = known["<eow>"]
-        return torch.from_numpy(ids)

@@ -1,7 +1,8 @@
 """A vector a word, whatever stands around it: what GloVe, word2vec and fastText give.
 
 Read from their text files (a word and its numbers a line, with or without a first line that tells
-how many; packed or not), or from a matrix in `.npy` beside a `vocab.txt`, a word a line.
+how many; packed or not), or from a matrix in `.npy` beside a `vocab.txt`, a word a line. They may
+stand alone, or beside a model's vectors.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from relmo.errors import DataError, FormatError
+from relmo.errors import ConfigError, DataError, FormatError
 from relmo.text.corpus import read_lines
+from relmo.vectors.choice import Layers, choose
+from relmo.vectors.embedder import Embedder, Sentence
 
 Array = NDArray[np.float32]
 
@@ -113,6 +116,45 @@ class StaticVectors:
     @cached_property
     def _lower_case(self) -> bool:
         return all(word == word.lower() for word in self.words)
+
+
+class Concatenated:
+    """A model's vectors with static ones behind them: what both know of a token, 2P + D numbers.
+
+    Attributes:
+        embedder: the model, whose tokenizer strings go through.
+        static: looked up by the same tokens.
+        layers: of the model that are taken, one kind of vector: "average", "top", a number or a
+            ScalarMix.
+    """
+
+    def __init__(
+        self, embedder: Embedder, static: StaticVectors, *, layers: Layers = "average"
+    ) -> None:
+        if not choose(layers, embedder.config.n_outputs).one:
+            raise ConfigError(
+                f"layers is {layers!r}; beside static vectors choose average, top, a number or a "
+                "ScalarMix."
+            )
+        self.embedder, self.static, self.layers = embedder, static, layers
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self.embedder.config.output_dim + self.static.dim
+
+    def embed(self, sentences: Iterable[Sentence]) -> list[Array]:
+        """(tokens, 2P + D) a sentence, given as a string or as tokens."""
+        if isinstance(sentences, str):
+            raise DataError("Expected sentences, found one string. Put it into a list.")
+        tokens = [
+            [token.text for token in self.embedder.tokenize(s)] if isinstance(s, str) else s
+            for s in sentences
+        ]
+        pairs = zip(
+            self.embedder.embed(tokens, layers=self.layers), self.static.embed(tokens), strict=True
+        )
+        return [np.concatenate(pair, axis=1) for pair in pairs]
 
 
 def _read_rows(path: Path) -> Iterator[tuple[str, Array]]:

@@ -1,0 +1,35 @@
+"""Put the model of a run into the package, in float16, with a card that tells how it was made.
+
+python scripts/bundle.py RUN NAME --text "..." --licence "..." --command "..."
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from relmo.formats import native, read_model
+from relmo.formats.bundled import FOLDER
+
+
+def main() -> None:
+    """Read the arguments, write the model, and tell how large it is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="what relmo pretrain wrote")
+    parser.add_argument("name", help="what to load it by")
+    for fact in ("text", "licence", "command"):
+        parser.add_argument(f"--{fact}", required=True)
+    given = parser.parse_args()
+    contents = read_model(given.run / "model")
+    facts = {"text": given.text, "licence": given.licence, "command": f"`{given.command}`"}
+    target = FOLDER / given.name
+    native.write(replace(contents, facts={**contents.facts, **facts}), target, "float16")
+    size = sum(file.stat().st_size for file in target.iterdir())
+    assert contents.softmax is not None
+    n_softmax = sum(tensor.numel() for tensor in (contents.softmax.weight, contents.softmax.bias))
+    print(f"{target}: {size / 1e6:.2f} MB, {contents.n_parameters + n_softmax:,} parameters")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Senses of a word: its occurrences in a text, grouped by their vectors in context.
+
+Only sentences that hold the word are tokenised and embedded. What a group is about is told by its
+most typical occurrences, those nearest to its centre, and by the words that stand near more often
+there than in other groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relmo.analysis.groups import distances, group, import_sklearn, level, project, reduce
+from relmo.analysis.occurrences import Occurrence, find_occurrences
+from relmo.errors import ConfigError, DataError
+from relmo.progress import progress
+from relmo.vectors.choice import Layers, choose
+from relmo.vectors.embedder import Embedder
+from relmo.vectors.neighbours import Layer
+
+Array = NDArray[np.float32]
+
+MIN_OCCURRENCES = 4
+CONTEXT_TOKENS = 4  # on either side of a word: those that may tell its sense
+N_WORDS = 6  # that are named for a sense
+PRIOR_WORDS = 20  # how many words the prior counts for, against chance in small groups
+
+
+@dataclass(frozen=True)
+class Sense:
+    """A group of occurrences.
+
+    Attributes:
+        members: numbers of the occurrences, the most typical first.
+        words: that stand near the word more often than in other groups.
+    """
+
+    members: tuple[int, ...]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Senses:
+    """What was found.
+
+    Attributes:
+        words: that were looked for.
+        n_found: how often they occur in the text.
+        occurrences: those that were grouped, in the order of the text.
+        senses: the groups, the largest first.
+        points: (N, 2), a place in a picture for each occurrence.
+    """
+
+    words: tuple[str, ...]
+    n_found: int
+    occurrences: tuple[Occurrence, ...]
+    senses: tuple[Sense, ...]
+    points: Array
+
+    @property
+    def summary(self) -> str:
+        """How many occurrences and groups there are."""
+        n, n_senses = len(self.occurrences), len(self.senses)
+        some = (
+            f"{n:,} occurrences" if n == self.n_found else f"{n:,} of {self.n_found:,} occurrences"
+        )
+        return f"{some} in {n_senses} groups" if n_senses > 1 else f"{some} in one group"
+
+    def examples(self, sense: Sense, n: int) -> list[int]:
+        """Numbers of the n most typical occurrences, or fewer, no two between the same words."""
+        by_neighbours: dict[tuple[str, ...], int] = {}
+        for number in sense.members:
+            by_neighbours.setdefault(tuple(self.occurrences[number].nearby(1)), number)
+        return list(by_neighbours.values())[:n]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the senses, and each occurrence with its sense (from 0) and point."""
+        sense_of = {n: i for i, sense in enumerate(self.senses) for n in sense.members}
+        occurrences = [
+            {
+                **{"sentence": o.sentence, "start": o.word.start, "end": o.word.end},
+                **{"sense": sense_of[n], "x": round(float(x), 4), "y": round(float(y), 4)},
+            }
+            for n, (o, (x, y)) in enumerate(zip(self.occurrences, self.points, strict=True))
+        ]
+        senses = [{"size": len(s.members), **asdict(s)} for s in self.senses]
+        head = {"words": self.words, "found": self.n_found}
+        return {**head, "senses": senses, "occurrences": occurrences}
+
+
+def find_senses(
+    embedder: Embedder,
+    words: Sequence[str],
+    sentences: Iterable[str],
+    *,
+    layers: Layer = "average",
+    n_senses: int | None = None,
+    limit: int = 1000,
+    seed: int = 0,
+) -> Senses:
+    """Group the occurrences of a word by meaning.
+
+    Args:
+        embedder: the model.
+        words: the word, or several forms of it; case does not matter.
+        sentences: where to look for it, read once.
+        layers: of which vectors; the average leaves out layer 0, which knows no context.
+        n_senses: how many groups; chosen from the data when None, and that may be 1.
+        limit: how many occurrences to group; of more, a random choice.
+        seed: of that choice, and of the grouping.
+
+    Raises:
+        ConfigError: A word is not one token, a layer is not there, or scikit-learn is not.
+        DataError: There are too few occurrences.
+    """
+    import_sklearn()  # before a large text is read
+    if not choose(layers, embedder.config.n_outputs).one:
+        raise ConfigError(f"layers is {layers!r}; choose one: average, top or a number.")
+    if limit < MIN_OCCURRENCES:
+        raise ConfigError(f"--max is {limit}; expected {MIN_OCCURRENCES} or more.")
+    occurrences, n_found = find_occurrences(
+        sentences, words, embedder.tokenize, limit=limit, seed=seed
+    )
+    if n_found < MIN_OCCURRENCES:
+        times = f"{n_found or 'no'} time{'s' * (n_found != 1)}"
+        raise DataError(
+            f"{' or '.join(words)} occurs {times} in the text as a token; expected "
+            f"{MIN_OCCURRENCES} or more. Check the spelling, or give more text."
+        )
+    first = np.array([occurrence.begins for occurrence in occurrences])
+    vectors = reduce(level(_embed(embedder, occurrences, layers), first))
+    labels = group(vectors, n_senses, seed)
+    members = [_by_distance(vectors, labels == label) for label in range(labels.max() + 1)]
+    names = _characteristic_words(occurrences, members, {word.casefold() for word in words})
+    senses = tuple(Sense(*pair) for pair in zip(members, names, strict=True))
+    points = project(vectors, seed)
+    return Senses(tuple(words), n_found, tuple(occurrences), senses, points)
+
+
+def _embed(embedder: Embedder, occurrences: Sequence[Occurrence], layers: Layer) -> Array:
+    """(N, D), each sentence embedded once.
+
+    The average is that of the layers that know the context: layer 0, the same wherever a word
+    stands, would tell nothing but its capitals.
+    """
+    numbers: dict[tuple[str, ...], list[int]] = {}
+    for number, occurrence in enumerate(occurrences):
+        numbers.setdefault(tuple(t.text for t in occurrence.tokens), []).append(number)
+    kept: Layers = range(1, embedder.config.n_outputs) if layers == "average" else layers
+    rows = np.empty((len(occurrences), embedder.config.output_dim), np.float32)
+    with progress("Embedding", len(numbers), "sentences") as advance:
+        embedded = embedder.embed(iter(numbers), layers=kept)
+        for some, vectors in zip(numbers.values(), embedded, strict=True):
+            places = [occurrences[number].place for number in some]
+            rows[some] = vectors.mean(axis=0)[places] if layers == "average" else vectors[places]
+            advance(1)
+    return rows
+
+
+def _by_distance(vectors: Array, chosen: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Numbers of the chosen ones, the nearest to their centre first."""
+    numbers = np.flatnonzero(chosen)
+    order = np.argsort(distances(vectors[numbers]), kind="stable")
+    return tuple(int(number) for number in numbers[order])
+
+
+def _characteristic_words(
+    occurrences: Sequence[Occurrence], groups: Sequence[Sequence[int]], left_out: set[str]
+) -> Iterator[tuple[str, ...]]:
+    """Words that stand near those of a group rather than of the others, by log-odds.
+
+    Monroe, Colaresi and Quinn (2008): with a prior in proportion to all counts, in units of the
+    deviation that chance would have. A lone group is held against the rest of its sentences.
+    """
+
+    def count(numbers: Iterable[int], *, far: bool = False) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for number in numbers:
+            near = occurrences[number].nearby(CONTEXT_TOKENS)
+            tokens = [t.text.casefold() for t in occurrences[number].tokens] if far else near
+            found.update(t for t in set(tokens) - left_out if any(map(str.isalnum, t)))
+        return found
+
+    near = [count(numbers) for numbers in groups]
+    total = sum(near, Counter()) if len(near) > 1 else count(groups[0], far=True)
+    for inside in near:
+        outside = total - inside
+        n_inside, n_outside, n_total = (sum(c.values()) for c in (inside, outside, total))
+        scores: dict[str, float] = {}
+        for word, n in inside.items():
+            prior = PRIOR_WORDS * (total[word] + 1) / (n_total + len(total) + 1)  # never all
+            one, other = n + prior, outside[word] + prior
+            odds = math.log(one / (n_inside + PRIOR_WORDS - one))
+            odds -= math.log(other / (n_outside + PRIOR_WORDS - other))
+            scores[word] = odds / math.sqrt(1 / one + 1 / other)
+        best = sorted(scores, key=lambda word: (-scores[word], word))[:N_WORDS]
+        yield tuple(word for word in best if scores[word] > 1)

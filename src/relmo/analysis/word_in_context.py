@@ -1,0 +1,181 @@
+"""Word in context (WiC): does a word mean the same in two sentences?
+
+The answer is yes where the cosine of its two vectors reaches a threshold, and the threshold is what
+is right most often on other pairs. Every number of the vectors is brought to mean 0 and deviation 1
+first, else the few that are large everywhere decide. A vector that knows no context says yes to
+every pair in which the word has the same form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relmo.analysis.probes import MIN_DEVIATION, Array
+from relmo.analysis.sources import Source
+from relmo.errors import DataError
+from relmo.progress import progress
+from relmo.text.corpus import read_lines
+
+CHUNK_PAIRS = 256
+DECIMALS = 6  # of a cosine; what follows is rounding, and no threshold should be chosen by it
+_PLACES = re.compile(r"(\d+)-(\d+)")
+
+
+@dataclass(frozen=True)
+class WordPair:
+    """A word in two sentences.
+
+    Attributes:
+        word: in its basic form.
+        sentences: tokens of both.
+        places: of the word in them.
+        same: whether it means the same.
+    """
+
+    word: str
+    sentences: tuple[tuple[str, ...], tuple[str, ...]]
+    places: tuple[int, int]
+    same: bool
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """Accuracies, in percent.
+
+    Attributes:
+        names: of the vectors that were compared.
+        dev: of each, with the threshold that is best on the training part.
+        test: of each, with the one that is best on the training and development parts.
+        thresholds: the latter ones.
+        majority: of the more frequent answer, on dev and test.
+        n_pairs: of the three parts.
+    """
+
+    names: tuple[str, ...]
+    dev: tuple[float, ...]
+    test: tuple[float, ...]
+    thresholds: tuple[float, ...]
+    majority: tuple[float, float]
+    n_pairs: tuple[int, int, int]
+
+    @property
+    def best(self) -> str:
+        """The name that does best on the development part."""
+        return self.names[int(np.argmax(self.dev))]
+
+
+def read_pairs(directory: str | Path) -> list[WordPair]:
+    """Read `NAME.data.txt` and `NAME.gold.txt` of a directory, as the data set has them.
+
+    A line of the first is word, part of speech, places (`2-1`) and two sentences of tokens, with
+    tabs between; of the second, T or F.
+    """
+    found = sorted(Path(directory).glob("*.data.txt"))
+    if len(found) != 1:
+        raise DataError(
+            f"{directory} holds {len(found) or 'no'} files *.data.txt; expected one, with "
+            "*.gold.txt beside it. Give the directory of one part of WiC."
+        )
+    (data,) = found
+    gold = data.with_name(data.name.replace(".data.txt", ".gold.txt"))
+    rows, answers = list(read_lines(data)), list(read_lines(gold))
+    if len(rows) != len(answers):
+        raise DataError(f"{data} has {len(rows):,} lines, {gold} has {len(answers):,}.")
+    return [
+        _parse(row, answer, f"{data}, line {number}")
+        for number, (row, answer) in enumerate(zip(rows, answers, strict=True), start=1)
+    ]
+
+
+def _parse(row: str, answer: str, where: str) -> WordPair:
+    columns = row.split("\t")
+    numbers = _PLACES.fullmatch(columns[2]) if len(columns) == 5 else None
+    if numbers is None:
+        raise DataError(
+            f"{where}: expected word, part of speech, places as 2-1, and two sentences, with tabs "
+            f"between them; found {row[:60]!r}."
+        )
+    one, other = (tuple(column.split()) for column in columns[3:])
+    first, second = int(numbers[1]), int(numbers[2])
+    if first >= len(one) or second >= len(other):
+        raise DataError(f"{where}: the places are {columns[2]}, but a sentence ends before.")
+    if answer.strip() not in ("T", "F"):
+        raise DataError(f"{where}: the answer is {answer[:20]!r}; expected T or F.")
+    return WordPair(columns[0], (one, other), (first, second), answer.strip() == "T")
+
+
+def compare_pairs(
+    source: Source, train: Sequence[WordPair], dev: Sequence[WordPair], test: Sequence[WordPair]
+) -> PairResult:
+    """How often the cosine of each kind of vector tells whether a word means the same."""
+    parts = {"train": train, "dev": dev, "test": test}
+    for name, part in parts.items():
+        if not part:
+            raise DataError(f"The {name} part holds no pair.")
+    vectors = (_embed(source, part) for part in parts.values())
+    first_part = next(vectors)
+    moments = [(x.mean(axis=0), np.maximum(x.std(axis=0), MIN_DEVIATION)) for x in first_part]
+    on_train = _cosines(first_part, moments)
+    on_dev, on_test = (_cosines(x, moments) for x in vectors)
+    is_train, is_dev, is_test = (np.array([p.same for p in part]) for part in parts.values())
+    accuracies, thresholds = [], []
+    for kind in range(len(source.names)):
+        both = np.append(on_train[kind], on_dev[kind])
+        thresholds.append(best_threshold(both, np.append(is_train, is_dev)))
+        first = best_threshold(on_train[kind], is_train)
+        said = on_dev[kind] >= first, on_test[kind] >= thresholds[-1]
+        accuracies.append([_percent(said[0] == is_dev), _percent(said[1] == is_test)])
+    on_dev_part, on_test_part = zip(*accuracies, strict=True)
+    majority = [max(_percent(same), _percent(~same)) for same in (is_dev, is_test)]
+    return PairResult(
+        names=source.names,
+        dev=on_dev_part,
+        test=on_test_part,
+        thresholds=tuple(thresholds),
+        majority=(majority[0], majority[1]),
+        n_pairs=(len(train), len(dev), len(test)),
+    )
+
+
+def best_threshold(cosines: NDArray[np.float64], same: NDArray[np.bool_]) -> float:
+    """The cosine from which on "the same" is right most often, above all of them if never."""
+    values = np.unique(cosines)
+    values = np.append(values, values[-1] + 1)
+    yes, no = np.sort(cosines[same]), np.sort(cosines[~same])
+    n_right = len(yes) - np.searchsorted(yes, values) + np.searchsorted(no, values)
+    return float(values[np.argmax(n_right)])
+
+
+def _embed(source: Source, pairs: Sequence[WordPair]) -> list[Array]:
+    """(2N, D_k) of each kind: the word in the two sentences of each pair."""
+    found: list[list[Array]] = []
+    with progress("Embedding", len(pairs), "pairs") as advance:
+        for start in range(0, len(pairs), CHUNK_PAIRS):
+            chunk = pairs[start : start + CHUNK_PAIRS]
+            embedded = source.embed([sentence for pair in chunk for sentence in pair.sentences])
+            places = [place for pair in chunk for place in pair.places]
+            for kinds, place in zip(embedded, places, strict=True):
+                found.append([np.array(kind[place]) for kind in kinds])
+            advance(len(chunk))
+    return [np.stack(vectors) for vectors in zip(*found, strict=True)]
+
+
+def _cosines(kinds: list[Array], moments: list[tuple[Array, Array]]) -> NDArray[np.float64]:
+    """(K, N) of every two vectors that belong together."""
+    found = []
+    for x, (mean, deviation) in zip(kinds, moments, strict=True):
+        centred = (x - mean) / deviation
+        unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+        cosines: NDArray[np.float64] = (unit[::2] * unit[1::2]).sum(axis=1, dtype=np.float64)
+        found.append(cosines.round(DECIMALS))
+    return np.stack(found)
+
+
+def _percent(right: NDArray[np.bool_]) -> float:
+    return 100 * float(right.mean())

@@ -1,0 +1,45 @@
+"""Nearest occurrences of a word in its sentence: found and printed, and how many are found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+
+def show(
+    text: str,
+    model: str,
+    at: Path,
+    k: int,
+    options: Path | None,
+    as_json: bool,
+    exact: bool = False,
+) -> None:
+    """Search the index at a directory for the marked word of a text, and print."""
+    from relmo.text.marks import parse_marked
+    from relmo.vectors.embedder import load
+    from relmo.vectors.index import VectorIndex
+    from relmo.vectors.neighbours import nearest_occurrences
+
+    index = VectorIndex(at)
+    embedder = load(model, options=options, tokenizer=str(index.about.get("tokenizer")))
+    marked = parse_marked(text, embedder.tokenize)
+    hits = nearest_occurrences(index, embedder, marked, k, exact=exact)
+    if as_json:
+        typer.echo(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False))
+        return
+    for hit in hits:
+        shown = " ".join(f"[{t}]" if i == hit.place else t for i, t in enumerate(hit.tokens))
+        typer.echo(f"{hit.score:.3f}  {shown}")
+
+
+def show_recall(at: Path, k: int, n_queries: int, as_json: bool) -> None:
+    """Print the share of the k nearest that approximate search finds."""
+    from relmo.vectors.index import VectorIndex
+
+    share = VectorIndex(at).recall(k, n_queries)
+    found = {"recall": share, "k": k, "queries": n_queries}
+    typer.echo(json.dumps(found) if as_json else f"recall@{k} {share:.4f}")

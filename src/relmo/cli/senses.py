@@ -1,0 +1,80 @@
+"""`relmo senses`: the occurrences of a word, grouped by meaning."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.cells import set_cell_size
+from typer import Option
+
+from relmo.cli import arguments as arg
+
+if TYPE_CHECKING:
+    from relmo.analysis.senses import Senses
+
+PICTURES = "A picture: .png, .svg or .html; may be given several times."
+COLOURS = ("blue", "red", "green", "magenta", "yellow", "cyan")  # much as in the pictures
+
+
+def senses(
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="A word, or its forms.")],
+    model: arg.Model,
+    corpus: Annotated[list[str], Option(help="Text to find it in; may be given several times.")],
+    output: Annotated[list[Path] | None, Option("-o", "--output", help=PICTURES)] = None,
+    n_senses: Annotated[int | None, Option("-n", "--senses", min=1, help="How many.")] = None,
+    maximum: Annotated[int, Option("--max", min=4, help="Occurrences to group.")] = 1000,
+    k: Annotated[int, Option("-k", min=1, help="Examples of each sense.")] = 3,
+    layer: arg.Layer = "average",
+    lines: arg.Lines = False,
+    language: arg.Language = "en",
+    tokenizer: arg.Tokenizer = None,
+    seed: arg.Seed = 0,
+    options: arg.Options = None,
+    threads: arg.Threads = None,
+    as_json: arg.Json = False,
+) -> None:
+    """Group the occurrences of a word by meaning, and draw them.
+
+    How many groups there are is chosen from the data unless -n tells it, and may be one.
+
+    [bold]Examples[/bold]
+
+      relmo senses present -m run/model --corpus novels/ -o present.png -o present.html
+
+      relmo senses watch watches -m run/model --corpus novels/ -n 2 --json
+    """
+    from relmo.analysis.picture import check_picture, write_picture
+    from relmo.analysis.senses import find_senses
+    from relmo.text.corpus import find_texts
+    from relmo.text.sentences import read_sentences
+    from relmo.vectors.embedder import load
+
+    for path in output or []:
+        check_picture(path)
+    arg.use_threads(threads)
+    texts = find_texts(corpus)
+    sentences = (s for t in texts for s in read_sentences(t, lines=lines, language=language))
+    chosen: Any = int(layer) if layer.isdecimal() else layer  # checked by the library
+    embedder = load(model, options=options, tokenizer=tokenizer)
+    how: Any = {"layers": chosen, "n_senses": n_senses, "limit": maximum, "seed": seed}
+    found = find_senses(embedder, words, sentences, **how)
+    for path in output or []:
+        write_picture(found, path)
+    shown = json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _table(found, k)
+    typer.echo(shown, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def _table(found: Senses, k: int) -> str:
+    rows = [f"{typer.style(', '.join(found.words), bold=True)}: {found.summary}"]
+    for number, sense in enumerate(found.senses):
+        colour, share = COLOURS[number % 6], len(sense.members) / len(found.occurrences)
+        rows += ["", typer.style(f"{number + 1} {share:4.0%}  {', '.join(sense.words)}", fg=colour)]
+        for example in found.examples(sense, k):
+            before, word, after = found.occurrences[example].snippet(36)
+            aligned = set_cell_size(before[::-1], 38)[::-1]
+            rows.append(f"{aligned}{typer.style(f'[{word}]', fg=colour)}{after}")
+    return "\n".join(rows)

@@ -1,0 +1,31 @@
+"""The models that come inside the package, by name: they need no download."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "bundled"
+
+
+@dataclass(frozen=True)
+class BundledModel:
+    """What is known of a bundled model; all else is on its card."""
+
+    name: str
+    n_parameters: int  # of the network and its softmax
+    trained_on: str
+    licence: str = "Apache-2.0"
+
+    @property
+    def directory(self) -> Path:
+        """Where it lies."""
+        return FOLDER / self.name
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return sum(file.stat().st_size for file in self.directory.iterdir())
+
+
+_MODELS = (BundledModel("zh", n_parameters=4_873_480, trained_on="four Chinese novels"),)
+BUNDLED: Mapping[str, BundledModel] = {model.name: model for model in _MODELS}
