@@ -73,8 +73,8 @@ try:
 """
 END = """
 except RelmoError as error:
-    print("Error:", error)
-    sys.exit(2)
+    print("Error:", error, flush=True)
+    os._exit(2)  # as the command line does: threads of gloo can abort a Python that winds down
 """
 
 
