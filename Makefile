@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/relmo/model/ker
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## See relmo learn, in a minute
+demo: $(STAMP)  ## See what relmo does, in a minute
 	$(BIN)/relmo demo
 
 test: check  ## Everything that CI runs: the checks, then all tests

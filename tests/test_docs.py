@@ -62,6 +62,14 @@ def test_python_examples_run(page):
     assert "relmo" in names  # every page with Python imports it
 
 
+def test_the_first_example_prints_what_the_readme_shows(capsys):
+    (_, code), *_ = blocks(TEXTS["README.md"], "python")
+    (_, shown), *_ = blocks(TEXTS["README.md"], "text")
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 10
+    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == shown
+
+
 def test_the_pages_with_examples_are_found():
     assert {"README.md", "docs/how-to/embed.md", "docs/how-to/train-on-top.md"} <= set(WITH_PYTHON)
     assert len(list(blocks(TEXTS["docs/how-to/embed.md"], "python"))) >= 5

@@ -254,6 +254,14 @@ def test_perplexity_verb(run, scorer, tmp_path):
     assert (table["tokens"], table["unknown"]) == ("11", "1")
 
 
+def test_prose_is_split_into_sentences(run, tmp_path):
+    (tmp_path / "prose.txt").write_text("the cat sat . The\ncat saw a bird .\n\nthe bird\n")
+    (tmp_path / "lines.txt").write_text("the cat sat .\nThe cat saw a bird .\nthe bird\n")
+    for verb in (["perplexity", "--json"], ["score", "--least", 1]):
+        split = run(*verb, tmp_path / "prose.txt", "--prose", "en")
+        assert split == run(*verb, tmp_path / "lines.txt")
+
+
 def test_score_verb_prints_a_json_object_a_line(run, scorer, tmp_path):
     found = [
         json.loads(line) for line in run("score", tmp_path / "text.txt", "--json").split("\n")[:-1]

@@ -91,4 +91,9 @@ def test_bundled_models_work_offline(relmo):
     for name in names:
         code = f"import relmo; print(relmo.load({name!r}).embed(['a b']).__len__())"
         assert relmo("-c", code).stdout == "1\n"
+    told = relmo("-m", "relmo", "demo", "--seconds", "2")
+    assert told.returncode == 0, told.stderr
+    for number in range(1, 6):
+        assert f"\n{number}. " in told.stdout
+    assert "\nNext\n" in told.stdout
     assert relmo("-c", "import socket; socket.create_connection(('127.0.0.1', 9))").returncode

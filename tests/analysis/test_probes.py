@@ -152,7 +152,7 @@ def test_the_verb_probes_both(run, parts, static, tiny_contents, tmp_path):
     assert names == ["", *layers, "static", "average + static", "mix"]
 
 
-def test_the_verb_wants_something_to_probe(run, parts):
-    code, _, said = run("probe", "pos", *parts)
-    assert code == 2
-    assert "-m MODEL, --static VECTORS, or both" in said
+def test_the_verb_probes_the_bundled_model_unless_told(run, parts):
+    code, shown, said = run("probe", "pos", *parts, "--epochs", 1)
+    assert code == 0, said
+    assert [line[:18].strip() for line in shown.splitlines()][-2:] == ["average", "mix"]

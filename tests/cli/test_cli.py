@@ -11,8 +11,10 @@ import h5py
 import numpy as np
 import pytest
 from conftest import close
+from typer.main import get_command
 
 import relmo
+from relmo.cli import app
 from relmo.formats import WRITERS
 from relmo.formats.bundled import BUNDLED
 
@@ -159,6 +161,32 @@ def test_demo_has_colours_unless_they_are_not_wanted(run, model, monkeypatch):
     assert plain == re.sub(r"\x1b\[[\d;]*m", "", coloured)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("embed", "text.txt", "-o", "vectors.jsonl"),
+        pytest.param(("neighbours", "present"), marks=pytest.mark.slow),
+        ("perplexity", "text.txt"),
+        ("score", "text.txt", "--least", 1),
+        ("substitutes", "The [cat] sat on the mat."),
+    ],
+)
+def test_without_a_model_it_is_the_bundled_one(run, text, command):
+    code, shown, said = run(*command)
+    assert code == 0, said
+    assert run(*command, "-m", "en") == (0, shown, said)
+
+
+def test_every_verb_has_a_model():
+    verbs = dict(get_command(app).commands)
+    for group in ("index", "probe"):
+        verbs |= verbs.pop(group).commands
+    options = [p for verb in verbs.values() for p in verb.params if "--model" in p.opts]
+    assert len(options) == 11
+    for option in options:
+        assert option.default == "en" or "en by default" in option.help
+
+
 def test_version_and_module(run):
     assert run("--version")[1] == f"relmo {relmo.__version__}\n"
 
@@ -197,7 +225,6 @@ MISTAKES = {
         "int8 on a CPU",
     ),
     "info of nothing": (("info", "nothing"), "'nothing'"),
-    "no model given": (("embed", "text.txt", "-o", "o.npz"), "--model"),
 }
 
 

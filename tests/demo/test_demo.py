@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -16,7 +17,17 @@ import torch
 from typer.main import get_command
 
 from relmo.cli import app
-from relmo.demo import IN_CONTEXT, MEANINGS, N_NEAREST, TO_REPLACE, read_sentences, tell, tokenize
+from relmo.cli.demo import demo
+from relmo.demo import (
+    DEFAULT,
+    IN_CONTEXT,
+    MEANINGS,
+    N_NEAREST,
+    TO_REPLACE,
+    read_sentences,
+    tell,
+    tokenize,
+)
 from relmo.demo.chart import BLOCKS, HEIGHT, PLAIN, WIDTH, blocks_for, draw_chart
 from relmo.demo.live import RECIPE, read_manual, train_live
 from relmo.formats import native
@@ -131,11 +142,17 @@ def test_lines_fit_and_say_that_sentences_are_english(model, tmp_path):
     assert TO_REPLACE["a"] in [word for command in commands_in(lines) for word in command]
 
 
-def test_without_a_model_it_says_what_is_left_out():
-    text = " ".join(lines_of(None))
-    assert "give one with -m MODEL" in text
-    assert "1. One word" not in text
-    assert "relmo info my-run/model" in text
+def test_by_default_it_is_the_bundled_model_and_tells_meanings_apart():
+    assert signature(demo).parameters["model"].default == DEFAULT
+    lines = lines_of(DEFAULT)
+    assert not [command for command in commands_in(lines) if "-m" in command]
+    assert "  The two meanings are told apart by layer 1 and layer 2." in lines
+    for query in IN_CONTEXT:
+        place = lines.index(f"  {query}")
+        (word,) = re.findall(r"\[.+\]", query)
+        assert all(word in line for line in lines[place + 1 : place + 1 + N_NEAREST])
+    for wrong in ("[potato]", "[river]", "[onion]"):
+        assert any(wrong in line for line in lines)
 
 
 # ---- the chart ----------------------------------------------------------------------------------

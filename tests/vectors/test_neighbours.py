@@ -170,7 +170,7 @@ def test_the_verb_on_a_sentence(run, folder):
     ("arguments", "said"),
     [
         (["cat", "--corpus", "text.txt"], "Mark the word"),
-        (["the [cat]", "--static", "text.txt"], "give -m MODEL, and no --static"),
+        (["the [cat]", "--static", "text.txt"], "leave --static out"),
         (["the [cat]"], "Say where to look"),
         (["[the] [cat]", "--corpus", "text.txt"], "found 2"),
         (["a [] cat", "--corpus", "text.txt"], "splits as 'nothing'"),
@@ -186,10 +186,9 @@ def test_mistakes(run, folder, arguments, said):
     assert said in found
 
 
-def test_nothing_to_compare_by(run):
-    code, _, said = run("neighbours", "cat")
-    assert code == 2
-    assert "-m MODEL, --static VECTORS, or both" in said
+def test_nothing_to_compare_by():
+    with pytest.raises(ConfigError, match="-m MODEL, --static VECTORS, or both"):
+        near.near_by_kind("cat", 3, contents=None, static=None)
 
 
 def test_a_model_without_words(run, folder):

@@ -151,8 +151,9 @@ class _Probe(nn.Module):
 
     def forward(self, x: Sequence[Tensor]) -> Tensor:
         """Scores (B, C) of the tags, from all kinds of vectors, (B, D_k) each."""
-        scores: Tensor = self.classify((self.select(x) - self.mean) / self.deviation)
-        return scores
+        # As of (x - mean) / deviation, without a copy of x for each.
+        weight = self.classify.weight / self.deviation
+        return functional.linear(self.select(x), weight, self.classify.bias - weight @ self.mean)
 
     def select(self, x: Sequence[Tensor]) -> Tensor:
         """The vectors (B, D) that are classified, before they are standardized."""

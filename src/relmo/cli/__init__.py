@@ -54,9 +54,7 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="The version."),
     ] = False,
 ) -> None: ...
 
@@ -73,8 +71,10 @@ def main() -> None:
         app()
     except RelmoError as error:
         typer.echo(f"Error: {error}", err=True)
-        leave = os._exit if "RANK" in os.environ else sys.exit  # gloo can abort a slow end
-        leave(getattr(error, "exit_code", 2))
+        code = int(getattr(error, "exit_code", 2))
+        if "RANK" in os.environ:  # gloo's threads can abort a process that winds down
+            os._exit(code)
+        sys.exit(code)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

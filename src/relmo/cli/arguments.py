@@ -7,18 +7,21 @@ from typing import Annotated
 
 import typer
 
+ENGLISH = "en"  # comes with relmo, so that every verb has a model
 Model = Annotated[
     str,
     typer.Option(
         "-m",
         "--model",
         metavar="MODEL",
-        help="A model directory or zip of any known format, HDF5 weights, or a published name.",
+        help="A model directory or zip of any known format, HDF5 weights, or a name.",
     ),
 ]
 OptionalModel = Annotated[
     str | None,
-    typer.Option("-m", "--model", metavar="MODEL", help="A model, as for other verbs."),
+    typer.Option(
+        "-m", "--model", metavar="MODEL", help="A model; en by default, or none with --static."
+    ),
 ]
 Static = Annotated[
     str | None,
@@ -53,12 +56,20 @@ Errors = Annotated[
 ]
 Layer = Annotated[str, typer.Option(help="average, top, or a number from 0.")]
 Lines = Annotated[bool, typer.Option("--lines", help="A sentence a line, not prose.")]
+Prose = Annotated[
+    str | None, typer.Option(metavar="LANGUAGE", help="Of running text, not a sentence a line.")
+]
 Language = Annotated[str, typer.Option(help="Of prose, as ISO 639 writes it: en, de, zh.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Cores to use; all of them by default.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Where random numbers start.")]
+
+
+def model_beside(static: str | None, model: str | None) -> str | None:
+    """The model that was meant: the default one, unless static vectors were asked for alone."""
+    return model or (None if static else ENGLISH)
 
 
 def use_threads(threads: int | None) -> None:

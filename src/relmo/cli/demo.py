@@ -13,7 +13,7 @@ from relmo.cli import arguments as arg
 
 
 def demo(
-    model: arg.OptionalModel = None,
+    model: arg.Model = arg.ENGLISH,
     seconds: Annotated[
         float, Option(min=0, max=3600, help="How long to train a tiny model; 0 leaves it out.")
     ] = 30.0,
@@ -22,10 +22,10 @@ def demo(
     ] = 0,
     threads: arg.Threads = None,
 ) -> None:
-    """Show what a model knows of words in their sentences, and train a tiny one.
+    """Show what a model of English knows of words in their sentences, and train a tiny one.
 
-    With a model of English: meanings told apart, nearest occurrences, substitutes, words that do
-    not fit; each with the command to do it with words of your own. Without one: training alone.
+    Meanings told apart, nearest occurrences, substitutes, words that do not fit; each with the
+    command to do it with words of your own.
 
     [bold]Examples[/bold]
 

@@ -12,8 +12,8 @@ from relmo.cli import arguments as arg
 
 def embed(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence a line; - is stdin.")],
-    model: arg.Model,
     output: arg.VectorOutput,
+    model: arg.Model = arg.ENGLISH,
     layers: Annotated[
         str, typer.Option(help="all, top, average, a number from 0, or several: 0,2.")
     ] = "average",
@@ -35,9 +35,9 @@ def embed(
 
     [bold]Examples[/bold]
 
-      relmo embed sentences.txt -m small -o vectors.hdf5 --layers all
+      relmo embed sentences.txt -o vectors.hdf5 --layers all
 
-      relmo embed tokenised.txt -m ./my-model -o vectors.parquet --tokenizer whitespace
+      relmo embed tokenised.txt -m small -o vectors.parquet --tokenizer whitespace
 
       echo "A line of text ." | relmo embed - -m ./my-model -o - --layers top | head -1
     """

@@ -16,9 +16,9 @@ index = typer.Typer(
 
     [bold]Examples[/bold]
 
-      relmo index build novels/ -m run/model -o novels.index
+      relmo index build novels/ -o novels.index
 
-      relmo index search "Live in the [present], not the past." -m run/model -i novels.index
+      relmo index search "Live in the [present], not the past." -i novels.index
     """,
     no_args_is_help=True,
 )
@@ -30,8 +30,8 @@ TEXT = "Files or directories; or files of vectors that `relmo embed` wrote."
 @index.command()
 def build(
     text: Annotated[list[str], Argument(metavar="TEXT...", help=TEXT)],
-    model: arg.Model,
     output: Annotated[Path, Option("-o", "--output", metavar="DIR", help="A new directory.")],
+    model: arg.Model = arg.ENGLISH,
     layer: arg.Layer = "average",
     lines: arg.Lines = False,
     language: arg.Language = "en",
@@ -56,8 +56,8 @@ def build(
 @index.command()
 def search(
     sentence: Annotated[str, Argument(help='With the word in brackets: "The [cat] sat".')],
-    model: arg.Model,
     index: At,
+    model: arg.Model = arg.ENGLISH,
     k: K = 10,
     exact: Annotated[bool, Option("--exact", help="Compare with all, whatever it takes.")] = False,
     options: arg.Options = None,

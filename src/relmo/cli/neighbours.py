@@ -9,8 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Option
+from typer import Argument, Option, echo
 
 from relmo.cli import arguments as arg
 from relmo.cli.index import build
@@ -19,7 +18,7 @@ from relmo.errors import ConfigError
 
 
 def neighbours(
-    word: Annotated[str, typer.Argument(help='A word, or "a sentence with a [word]".')],
+    word: Annotated[str, Argument(help='A word, or "a sentence with a [word]".')],
     model: arg.OptionalModel = None,
     static: arg.Static = None,
     corpus: Annotated[list[str] | None, Option(help="Text to find occurrences in.")] = None,
@@ -40,21 +39,22 @@ def neighbours(
 
       relmo neighbours present -m run/model --static glove.txt
 
-      relmo neighbours "Live in the [present], not the past." -m run/model --corpus novels/
+      relmo neighbours "Live in the [present], not the past." --corpus novels/
     """
     arg.use_threads(threads)
+    model = arg.model_beside(static, model)
     if "[" not in word:
         if corpus or index:
             raise ConfigError('Mark the word in a sentence to find occurrences: "The [cat] sat".')
         return _near_words(word, model, options, static, k, as_json)
     if static or not model:
-        raise ConfigError("Occurrences are found by a model: give -m MODEL, and no --static.")
+        raise ConfigError("Occurrences are found by a model alone: leave --static out.")
     if (corpus is None) == (index is None):
         raise ConfigError("Say where to look: --corpus TEXT, or --index DIR.")
     with tempfile.TemporaryDirectory(prefix="relmo-index-") as folder:
         where = index or Path(folder, "index")
         if corpus:
-            build(corpus, model, where, layer, lines, language, options=options)
+            build(corpus, where, model, layer, lines, language, options=options)
         return show(word, model, where, k, options, as_json)
 
 
@@ -72,9 +72,9 @@ def _near_words(
     found = near_by_kind(word, k, contents=contents, static=vectors)
     if as_json:
         values = {by: [asdict(n) for n in some] for by, some in found.items()}
-        return typer.echo(json.dumps(values, ensure_ascii=False))
+        return echo(json.dumps(values, ensure_ascii=False))
     shown = {by: [f"  {n.score:.3f}  {n.word}" for n in some] for by, some in found.items()}
     columns = [[f"by the {by} vector", *some] for by, some in shown.items()]
     widths = [max(map(cell_len, column)) + 3 for column in columns]
     rows = zip_longest(*columns, fillvalue="")
-    return typer.echo("\n".join("".join(map(set_cell_size, r, widths)).rstrip() for r in rows))
+    return echo("\n".join("".join(map(set_cell_size, r, widths)).rstrip() for r in rows))

@@ -19,7 +19,7 @@ def pretrain(
     output: Annotated[Path, Option("-o", "--output", metavar="RUN", help="The run directory.")],
     text: Annotated[list[str] | None, Texts] = None,
     preset: Annotated[str | None, Option(help="Sizes and recipe; small by default.")] = None,
-    valid: Annotated[list[str] | None, Option(help="Text to validate on; else a share.")] = None,
+    valid: Annotated[list[str] | None, Option(help="To validate on; may be repeated.")] = None,
     epochs: Annotated[int | None, Option(min=1, help="Stop after so many times the text.")] = None,
     max_tokens: Annotated[int | None, Option(min=1, help="Stop after so many tokens.")] = None,
     max_minutes: Annotated[float | None, Option(min=0, help="Stop after so long.")] = None,

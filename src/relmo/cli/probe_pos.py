@@ -36,7 +36,7 @@ def pos(
 
     [bold]Examples[/bold]
 
-      relmo probe pos --train train.conllu --dev dev.conllu --test test.conllu -m my-model
+      relmo probe pos --train train.conllu --dev dev.conllu --test test.conllu -m run/model
 
       relmo probe pos --train t.conllu --dev d.conllu --test e.conllu --static glove.txt --json
     """
@@ -46,7 +46,7 @@ def pos(
 
     arg.use_threads(threads)
     parts = [list(read_conllu(path)) for path in (train, dev, test)]
-    source = open_source(model, static, options=options)
+    source = open_source(arg.model_beside(static, model), static, options=options)
     result = probe(
         source.embed, source.names, *parts, mixed=source.layers, epochs=epochs, seed=seed
     )

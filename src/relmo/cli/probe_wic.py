@@ -39,6 +39,6 @@ def wic(
 
     arg.use_threads(threads)
     parts = [read_pairs(part) for part in (train, dev, test)]
-    source = open_source(model, static, options=options, contexts=True)
+    source = open_source(arg.model_beside(static, model), static, options=options, contexts=True)
     result = compare_pairs(source, *parts)
     show(result, as_json, majority=result.majority)

@@ -7,18 +7,19 @@ from typing import Annotated
 import typer
 
 from relmo.cli import arguments as arg
-from relmo.cli.perplexity import Text, score_lines
 from relmo.cli.scored import as_json as show_json
 from relmo.cli.scored import as_table, as_text
+from relmo.cli.scoring import Text, score_lines
 
 
 def score(
     text: Text,
-    model: arg.Model,
+    model: arg.Model = arg.ENGLISH,
     least: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="Mark the K least expected words of each sentence."),
     ] = None,
+    prose: arg.Prose = None,
     tokenizer: arg.Tokenizer = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
@@ -38,12 +39,13 @@ def score(
 
       relmo score sentences.txt -m run/model
 
-      relmo score letter.txt -m run/model --least 3
+      relmo score letter.txt --prose en --least 3
 
-      echo "The cat sat ." | relmo score - -m run/model --json
+      echo "The cat sat ." | relmo score - --json
     """
     arg.use_threads(threads)
-    scored = score_lines(text, model, tokenizer, encoding, errors, options, fit=least is not None)
+    how = (prose, tokenizer, encoding, errors, options)
+    scored = score_lines(text, model, *how, fit=least is not None)
     for number, (line, sentence) in enumerate(scored, start=1):
         if as_json:
             typer.echo(show_json(number, sentence, least))

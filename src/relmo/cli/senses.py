@@ -22,8 +22,8 @@ COLOURS = ("blue", "red", "green", "magenta", "yellow", "cyan")  # much as in th
 
 def senses(
     words: Annotated[list[str], typer.Argument(metavar="WORD...", help="A word, or its forms.")],
-    model: arg.Model,
     corpus: Annotated[list[str], Option(help="Text to find it in; may be given several times.")],
+    model: arg.Model = arg.ENGLISH,
     output: Annotated[list[Path] | None, Option("-o", "--output", help=PICTURES)] = None,
     n_senses: Annotated[int | None, Option("-n", "--senses", min=1, help="How many.")] = None,
     maximum: Annotated[int, Option("--max", min=4, help="Occurrences to group.")] = 1000,
@@ -43,7 +43,7 @@ def senses(
 
     [bold]Examples[/bold]
 
-      relmo senses present -m run/model --corpus novels/ -o present.png -o present.html
+      relmo senses present --corpus novels/ -o present.png -o present.html
 
       relmo senses watch watches -m run/model --corpus novels/ -n 2 --json
     """

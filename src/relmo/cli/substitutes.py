@@ -13,7 +13,7 @@ from relmo.cli import arguments as arg
 
 def substitutes(
     sentence: Annotated[str, typer.Argument(help='With the word in brackets: "The [cat] sat".')],
-    model: arg.Model,
+    model: arg.Model = arg.ENGLISH,
     k: Annotated[int, typer.Option("-k", min=1, help="How many words.")] = 10,
     tokenizer: arg.Tokenizer = None,
     options: arg.Options = None,
@@ -28,7 +28,7 @@ def substitutes(
 
     [bold]Examples[/bold]
 
-      relmo substitutes "The [cat] sat on the mat ." -m run/model
+      relmo substitutes "The [cat] sat on the mat ."
 
       relmo substitutes "She went to the [bank] ." -m run/model -k 20 --json
     """

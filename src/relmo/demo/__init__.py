@@ -29,6 +29,7 @@ from relmo.vectors.embedder import Embedder
 from relmo.vectors.neighbours import index_corpus, nearest_occurrences
 
 WIDTH = 80  # columns
+DEFAULT = "en"  # what every command takes unless it is told -m
 TOKENIZER = "words"  # the sentences are English, whatever the model's own is
 tokenize = build_tokenizer(TOKENIZER)
 
@@ -54,25 +55,20 @@ WITH_A_MISTAKE = (
 N_NEAREST, N_SUBSTITUTES = 3, 5
 
 
-def tell(model: str | None, *, seconds: float, seed: int, encoding: str) -> Iterator[Text]:
+def tell(model: str, *, seconds: float, seed: int, encoding: str) -> Iterator[Text]:
     """The lines of the demonstration, each as soon as it is known.
 
     Args:
-        model: as for `relmo.load`; without one, what needs a trained model is left out.
+        model: as for `relmo.load`.
         seconds: how long to train; 0 leaves that out.
         seed: where the training's random numbers start.
         encoding: what the lines will be written in.
     """
     yield from _paragraph(f"relmo {__version__}. Every number is computed now.")
-    if model is None:
-        yield from _paragraph(
-            "Parts 1 to 4 show what a trained model of English knows: give one with -m MODEL."
-        )
-    else:
-        yield from _tell_what_it_knows(model)
+    yield from _tell_what_it_knows(model)
     if seconds:
         yield from _tell_training(seconds, seed, encoding)
-    yield from _tell_what_next(model or "my-run/model")
+    yield from _tell_what_next(model)
 
 
 def _tell_what_it_knows(model: str) -> Iterator[Text]:
@@ -81,6 +77,8 @@ def _tell_what_it_knows(model: str) -> Iterator[Text]:
     yield from _paragraph(
         f"The model is {model}. The sentences are English: a model of another language can make "
         "nothing of them."
+        if model != DEFAULT
+        else "The model is en, which comes with relmo."
     )
     yield from _tell_meanings(embedder, model)
     yield from _tell_occurrences(embedder, model)
@@ -220,14 +218,14 @@ def _marked(text: str) -> Text:
 
 
 def _model_option(model: str) -> str:
-    return f"-m {quote(model)}"
+    return "" if model == DEFAULT else f"-m {quote(model)}"
 
 
 def _command(*pieces: str, above: str = "") -> Iterator[Text]:
     """A command, continued on further lines where it is long, under a line that says what for."""
     yield Text(above and f"  {above}")
     lines = [f"  $ {pieces[0]}"]
-    for piece in pieces[1:]:
+    for piece in filter(None, pieces[1:]):
         if len(lines[-1]) + len(piece) + len("  \\") > WIDTH:
             lines[-1] += " \\"
             lines.append(f"     {piece}")

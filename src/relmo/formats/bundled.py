@@ -27,5 +27,8 @@ class BundledModel:
         return sum(file.stat().st_size for file in self.directory.iterdir())
 
 
-_MODELS = (BundledModel("zh", n_parameters=4_873_480, trained_on="four Chinese novels"),)
+_MODELS = (
+    BundledModel("en", n_parameters=12_592_888, trained_on="English novels, speeches and reviews"),
+    BundledModel("zh", n_parameters=4_873_480, trained_on="four Chinese novels"),
+)
 BUNDLED: Mapping[str, BundledModel] = {model.name: model for model in _MODELS}
