@@ -97,6 +97,7 @@ def test_every_group_looks_different():
     assert len(set(MARKS)) == len(MARKS)
 
 
+@pytest.mark.slow
 def test_a_drawing(banks, tmp_path):
     write_picture(banks, tmp_path / "bank.svg")
     first = (tmp_path / "bank.svg").read_bytes()

@@ -50,6 +50,7 @@ def test_what_is_there_is_found(monkeypatch):
     assert result.n_tokens == sum(len(s.tokens) for s in parts[0])
 
 
+@pytest.mark.slow
 def test_kinds_of_different_lengths():
     """The tag is in two numbers of which neither tells it alone."""
 

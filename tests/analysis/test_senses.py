@@ -104,6 +104,7 @@ def test_the_number_of_groups_is_found(n):
     assert all(len(set(labels[i * 40 : (i + 1) * 40])) == 1 for i in range(n))
 
 
+@pytest.mark.slow
 def test_one_long_cloud_is_one_group():
     x = np.random.default_rng(3).normal(size=(150, 24)) * np.geomspace(10, 0.1, 24)
     assert group(reduce(x)).max() == 0
