@@ -240,6 +240,14 @@ def test_a_mistake_gets_a_message_and_exit_code_2(run, model, text, tmp_path, mi
     assert leftovers(tmp_path) == before
 
 
+def test_one_of_several_processes_leaves_at_once(run, monkeypatch):
+    left = []
+    monkeypatch.setattr("os._exit", left.append)
+    assert (run("info", "nothing")[0], left) == (2, [])
+    monkeypatch.setenv("RANK", "1")
+    assert (run("info", "nothing")[0], left) == (2, [2])
+
+
 def test_text_that_is_not_utf8_is_named_by_line_and_byte(run, model, tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9 .\n")
     code, _, err = run("embed", "latin.txt", "-m", model, "-o", "o.npz")

@@ -72,7 +72,7 @@ def main() -> None:
     except RelmoError as error:
         typer.echo(f"Error: {error}", err=True)
         code = int(getattr(error, "exit_code", 2))
-        if "RANK" in os.environ:  # gloo's threads can abort a process that winds down
+        if "RANK" in os.environ:  # gloo's threads may abort one that winds down
             os._exit(code)
         sys.exit(code)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
