@@ -187,6 +187,20 @@ def test_every_verb_has_a_model():
         assert option.default == "en" or "en by default" in option.help
 
 
+@pytest.mark.parametrize(
+    ("verb", "shown"),
+    [
+        (["neighbours"], ["[word]", "[present]"]),
+        (["substitutes"], ["[cat]", "[bank]"]),
+        (["index"], ["[present]"]),
+        (["index", "search"], ["[cat]"]),
+    ],
+)
+def test_help_shows_how_a_word_is_marked(run, verb, shown):
+    out = run(*verb, "--help")[1]
+    assert [mark for mark in shown if mark in out] == shown
+
+
 def test_version_and_module(run):
     assert run("--version")[1] == f"relmo {relmo.__version__}\n"
 

@@ -12,13 +12,13 @@ from relmo.cli import arguments as arg
 from relmo.cli.occurrences import show, show_recall
 
 index = typer.Typer(
-    help="""Write an index of the words of a text, and find the nearest occurrences in it.
+    help=r"""Write an index of the words of a text, and find the nearest occurrences in it.
 
     [bold]Examples[/bold]
 
       relmo index build novels/ -o novels.index
 
-      relmo index search "Live in the [present], not the past." -i novels.index
+      relmo index search "Live in the \[present], not the past." -i novels.index
     """,
     no_args_is_help=True,
 )
@@ -55,7 +55,7 @@ def build(
 
 @index.command()
 def search(
-    sentence: Annotated[str, Argument(help='With the word in brackets: "The [cat] sat".')],
+    sentence: Annotated[str, Argument(help=r'With the word in brackets: "The \[cat] sat".')],
     index: At,
     model: arg.Model = arg.ENGLISH,
     k: K = 10,

@@ -18,7 +18,7 @@ from relmo.errors import ConfigError
 
 
 def neighbours(
-    word: Annotated[str, Argument(help='A word, or "a sentence with a [word]".')],
+    word: Annotated[str, Argument(help=r'A word, or "a sentence with a \[word]".')],
     model: arg.OptionalModel = None,
     static: arg.Static = None,
     corpus: Annotated[list[str] | None, Option(help="Text to find occurrences in.")] = None,
@@ -31,7 +31,7 @@ def neighbours(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """List the words nearest to a word or, of a word in its sentence, the nearest occurrences.
+    r"""List the words nearest to a word or, of a word in its sentence, the nearest occurrences.
 
     A word alone is compared by its token vector, by what predicts it, and by --static vectors.
 
@@ -39,7 +39,7 @@ def neighbours(
 
       relmo neighbours present -m run/model --static glove.txt
 
-      relmo neighbours "Live in the [present], not the past." --corpus novels/
+      relmo neighbours "Live in the \[present], not the past." --corpus novels/
     """
     arg.use_threads(threads)
     model = arg.model_beside(static, model)

@@ -12,7 +12,7 @@ from relmo.cli import arguments as arg
 
 
 def substitutes(
-    sentence: Annotated[str, typer.Argument(help='With the word in brackets: "The [cat] sat".')],
+    sentence: Annotated[str, typer.Argument(help=r'With the word in brackets: "The \[cat] sat".')],
     model: arg.Model = arg.ENGLISH,
     k: Annotated[int, typer.Option("-k", min=1, help="How many words.")] = 10,
     tokenizer: arg.Tokenizer = None,
@@ -20,7 +20,7 @@ def substitutes(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """List words that fit in the place of the marked one, best first.
+    r"""List words that fit in the place of the marked one, best first.
 
     Scores are natural logarithms of probability: forward given what comes before, backward given
     what comes after, and their sum, the product of both. The share is that product's among all
@@ -28,9 +28,9 @@ def substitutes(
 
     [bold]Examples[/bold]
 
-      relmo substitutes "The [cat] sat on the mat ."
+      relmo substitutes "The \[cat] sat on the mat ."
 
-      relmo substitutes "She went to the [bank] ." -m run/model -k 20 --json
+      relmo substitutes "She went to the \[bank] ." -m run/model -k 20 --json
     """
     from relmo.formats import read_model
     from relmo.score import Scorer
