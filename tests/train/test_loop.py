@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,19 @@ def test_resumed_is_as_if_never_stopped(tmp_path, died_at):
     assert_same_weights(tmp_path / "whole", tmp_path / "parts")
     assert_same_weights(tmp_path / "whole", tmp_path / "parts", "best")
     assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "parts")
+
+
+def test_a_resumed_run_tells_its_rate_although_validation_came_before(tmp_path):
+    learner = ToyLearner()
+    learner.evaluate = lambda: (time.sleep(0.5), {"loss": 1.0})[1]  # as long as many steps
+    run_toy(learner, tmp_path, make_config(epochs=1))
+    run_toy(ToyLearner(), tmp_path, make_config(epochs=2), resume=True)
+    rows = read_metrics(tmp_path / "metrics.jsonl")
+    first = next(i for i, row in enumerate(rows) if row["step"] > N_EPOCH_STEPS)
+    before, after = rows[first - 1 : first + 1]
+    rate = (after["tokens"] - before["tokens"]) / (after["seconds"] - before["seconds"])
+    assert after["words_per_s"] == pytest.approx(rate, rel=0.2)
+    assert 0 <= after["waiting"] <= 1
 
 
 def test_resumed_before_the_first_checkpoint(tmp_path):

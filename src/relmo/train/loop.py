@@ -150,6 +150,8 @@ class _Training:
     def __post_init__(self) -> None:
         self._started = time.monotonic() - self.course.seconds
         self._saved = self.course.seconds
+        # The validation before the checkpoint is not in its clock: count the next row from there.
+        self.course.row_seconds = min(self.course.row_seconds, self.course.seconds)
 
     def step(
         self, batches: Iterator[Any], log: MetricsLog | None, advance: Advance, received: set[int]
