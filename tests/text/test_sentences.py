@@ -133,7 +133,7 @@ def test_lone_surrogates_do_no_harm(tmp_path):
 
 @pytest.mark.parametrize("language", ["english", "", "EN", "e", "zh_CN"])
 def test_unknown_language(split, language):
-    with pytest.raises(ConfigError, match=f"--language '{language}'.*such as en"):
+    with pytest.raises(ConfigError, match=f"Unknown language '{language}'.*such as en"):
         split("text", language)
 
 

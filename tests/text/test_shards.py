@@ -270,7 +270,7 @@ def test_an_interruption_keeps_what_is_finished(texts, monkeypatch):
     ("change", "message"),
     [
         ({"tokenizer": "none"}, "no tokenizer 'none'"),
-        ({"lines": False, "language": "English"}, "--language"),
+        ({"lines": False, "language": "English"}, "Unknown language"),
         ({"encoding": "nonsense"}, "--encoding"),
         ({"workers": 0}, "--workers is 0"),
     ],

@@ -80,7 +80,7 @@ def build_splitter(language: str) -> Callable[[str], list[str]]:
     """
     if not regex.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9-]+)?", language):
         raise ConfigError(
-            f"Unknown --language {language!r}: expected the ISO 639 code of a language, such as "
+            f"Unknown language {language!r}: expected the ISO 639 code of a language, such as "
             "en, de or zh."
         )
     try:
