@@ -11,7 +11,8 @@ What is in `race` already is not done again: two runs with --only give the same 
 
 BERT gets what helps it in a short time: full sequences and no padding, the output layer only where
 a piece is masked, no dropout on text that is hardly read twice, output biases that begin at the
-pieces' frequencies (as relmo's do), small batches and a high learning rate.
+pieces' frequencies (as relmo's do). Its batches and learning rate are yours to tune: with those
+given it did not begin to learn from context in half an hour (docs/results.md).
 """
 
 from __future__ import annotations

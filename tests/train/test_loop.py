@@ -215,7 +215,9 @@ def test_a_resumed_run_tells_its_rate_although_validation_came_before(tmp_path):
     learner = ToyLearner()
     learner.evaluate = lambda: (time.sleep(0.5), {"loss": 1.0})[1]  # as long as many steps
     run_toy(learner, tmp_path, make_config(epochs=1))
-    run_toy(ToyLearner(), tmp_path, make_config(epochs=2), resume=True)
+    again = ToyLearner()
+    again.hook = lambda _: time.sleep(0.03)  # rows have whole milliseconds
+    run_toy(again, tmp_path, make_config(epochs=2), resume=True)
     rows = read_metrics(tmp_path / "metrics.jsonl")
     first = next(i for i, row in enumerate(rows) if row["step"] > N_EPOCH_STEPS)
     before, after = rows[first - 1 : first + 1]
