@@ -130,7 +130,8 @@ class DataConfig(_Values):
     Text is prose in a language, to be split into sentences, or `lines`, a sentence each.
     `segments`: each sentence for itself (or, `joined`, runs of sentences of up to `segment_tokens`)
     from a zero state; longer ones are cut. `stream`: `n_streams` texts side by side, `n_steps`
-    tokens at a time, the state carried on, as bilm-tf does.
+    tokens at a time, the state carried on, as bilm-tf does. Of the sentences, a share of
+    `case_noise` is read in another case than it was written in.
     """
 
     lines: bool = False
@@ -145,6 +146,7 @@ class DataConfig(_Values):
     joined: bool = False
     n_streams: Count = 128
     n_steps: Count = 20
+    case_noise: Share = 0.0
     valid_share: Share = 0.01
     valid_tokens: Count = 50_000
 

@@ -179,6 +179,13 @@ def test_a_run_goes_on_as_itself_only(pretrain, run, tmp_path):
     assert "leave --vocabulary out" in said
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
 
+    # A run of an earlier version says nothing of a setting that has come since.
+    config = RunDirectory(tmp_path / "run").config
+    assert "case_noise = 0.0\n" in settings
+    config.write_text(settings.replace("case_noise = 0.0\n", ""))
+    said = refused(pretrain("-o", "run", "--resume", "--set", "data.case_noise=0.5"))
+    assert "config.toml has data.case_noise = 0.0, but 0.5 was asked for" in said
+
     # Moved, it is the same text; and a run that has ended does nothing until it is given more.
     (tmp_path / "text.txt").rename(tmp_path / "moved.txt")
     code, _ = pretrain("moved.txt", "--valid", "moved.txt", "-o", "run", "--resume")
@@ -186,7 +193,8 @@ def test_a_run_goes_on_as_itself_only(pretrain, run, tmp_path):
     code, said = pretrain("-o", "run", "--resume", "--epochs", "3")
     assert code == 0
     assert said.startswith("Ended by epochs after 240 tokens")
-    assert "epochs = 3\n" in RunDirectory(tmp_path / "run").config.read_text()
+    assert "epochs = 3\n" in config.read_text()
+    assert "case_noise = 0.0\n" in config.read_text()
 
     code, out, _ = run("perplexity", "moved.txt", "-m", "run/model", "--json")
     assert (code, json.loads(out)["tokens"]) == (0, 80)

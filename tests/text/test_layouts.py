@@ -128,7 +128,7 @@ def test_epochs_differ_and_repeat_by_seed():
 @given(start=st.integers(0, 60))
 def test_going_on_from_a_position(layout, start):
     text = random_text(2, 30)
-    config = DataConfig(batch_tokens=30, n_streams=4, n_steps=3)
+    config = DataConfig(batch_tokens=30, n_streams=4, n_steps=3, case_noise=0.5)
     source = layout(Blocks.of(text), config, SCHEME, VOCABULARY, seed=3)
     batches = list(islice(source.batches({}), start + 6))
     position = batches[start - 1][1] if start else {}
@@ -144,7 +144,7 @@ def test_going_on_from_a_position(layout, start):
 @pytest.mark.parametrize("size", [2, 3])
 def test_parts_make_up_the_whole(layout, size):
     text = random_text(2, 30)
-    config = DataConfig(batch_tokens=25, n_streams=6, n_steps=3)
+    config = DataConfig(batch_tokens=25, n_streams=6, n_steps=3, case_noise=0.5)
 
     def build(part):
         return layout(Blocks.of(text), config, SCHEME, VOCABULARY, seed=3, part=part)
@@ -157,6 +157,33 @@ def test_parts_make_up_the_whole(layout, size):
         assert {part.seed for part, _ in together} == {batch.seed}
         rows = [row for part, _ in together if (part.targets >= 0).any() for row in rows_of(part)]
         assert sorted(map(key, rows)) == sorted(map(key, rows_of(batch)))
+
+
+@pytest.mark.parametrize("layout", [Segments, Streams])
+def test_case_noise_changes_what_is_read_and_not_what_is_predicted(layout):
+    blocks = Blocks.of(random_text(2, 40))
+
+    def build(share):
+        config = DataConfig(batch_tokens=30, n_streams=4, n_steps=3, case_noise=share)
+        return layout(blocks, config, SCHEME, VOCABULARY, seed=3)
+
+    plain, noisy = build(0.0), build(0.6)
+    n = len(first_epoch(plain))
+    differing = set()
+    both = zip(plain.batches({}), noisy.batches({}), strict=True)
+    for (one, _), (other, _) in islice(both, n):
+        assert torch.equal(one.targets, other.targets)
+        differing |= {key(rows_of(one)) != key(rows_of(other))}
+    assert differing == {True, False}
+    assert [*map(key, map(rows_of, plain.once()))] == [*map(key, map(rows_of, noisy.once()))]
+
+
+def test_case_noise_is_another_one_in_each_epoch():
+    source = Segments(
+        Blocks.of(Text([["a", "b"]] * 30)), DataConfig(case_noise=0.5), SCHEME, VOCABULARY
+    )
+    one, other = (batch for batch, _ in islice(source.batches({}), 2))
+    assert [key(row) for row in rows_of(one)] != [key(row) for row in rows_of(other)]
 
 
 def test_a_process_without_a_segment_predicts_nothing():

@@ -377,6 +377,26 @@ def test_a_worker_that_dies_ends_everything(long_run):
 
 
 @pytest.mark.slow
+def test_a_script_without_a_guard_is_told_of_it(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("A word.\n" * 200_000)  # a unit of work each
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from relmo.text.shards import prepare_corpus\n"
+        "prepare_corpus(['a.txt', 'b.txt'], tokenizer='words', lines=True, language='en',"
+        " cache=Path('cache'), workers=2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith(
+        'call relmo under `if __name__ == "__main__":`, as every worker imports the script.'
+    )
+
+
+@pytest.mark.slow
 @needs_proc
 def test_workers_do_not_outlive_their_parent(long_run):
     process, workers = long_run

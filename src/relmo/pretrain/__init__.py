@@ -60,9 +60,10 @@ def pretrain(
     contents = None if inputs.init is None else read_model(inputs.init)
     resumed = directory.config if resume else None
     config = choose_config(preset, values or {}, settings, init=contents, resumed=resumed)
+    before = to_toml(choose_config(None, {}, [], resumed=resumed)) if resume else None
     cache = cache or cache_directory() / "corpora"
     with join_world() as world:
-        opened = directory.opened(to_toml(config), resume=resume)
+        opened = directory.opened(to_toml(config), resume=resume, before=before)
         with opened if world.is_first else nullcontext():
             job = Job(directory, config, inputs, contents, cache, world)
             job.prepare(resume=resume)

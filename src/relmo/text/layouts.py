@@ -27,6 +27,7 @@ from relmo.config import DataConfig
 from relmo.text.batch import Packing, plan_batches
 from relmo.text.blocks import Blocks, Ints
 from relmo.text.characters import CharacterScheme, TokenIds
+from relmo.text.noise import CaseNoise, mix_seed
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 
 Position = dict[str, int]
@@ -120,6 +121,7 @@ class Segments:
     ) -> None:
         self.blocks, self.config, self.seed = blocks, config, seed
         self._scheme, self._vocabulary, self._part = scheme, vocabulary, part
+        self._noise = CaseNoise(config.case_noise, seed, scheme)
 
     @property
     def n_tokens(self) -> int:
@@ -139,17 +141,18 @@ class Segments:
                     if batch + 1 == len(plan):
                         last = pool + 1 == len(pools)
                         after = {"epoch": epoch + last, "pool": 0 if last else pool + 1, "batch": 0}
-                    yield self._build(plan[batch], mix_seed(self.seed, epoch, pool, batch)), after
+                    seed = mix_seed(self.seed, epoch, pool, batch)
+                    yield self._build(plan[batch], seed, epoch), after
                 start[2] = 0
             start[1] = 0
 
     def once(self) -> Iterator[LmBatch]:
-        """Everything, in order: for validation."""
+        """Everything as it was written, in order: for validation."""
         n_blocks = len(self.blocks.table)
         for first in range(0, n_blocks, POOL_BLOCKS):
             pool = np.arange(first, min(n_blocks, first + POOL_BLOCKS))
             for batch in self._plan(pool, None):
-                yield self._build(batch, 0)
+                yield self._build(batch, 0, None)
 
     def _plan(self, pool: Ints, seed: list[int] | None) -> list[list[list[Span]]]:
         """Batches of segments; a segment is a list of spans of sentences."""
@@ -178,14 +181,13 @@ class Segments:
         if joined:
             yield joined
 
-    def _build(self, segments: list[list[Span]], seed: int) -> LmBatch:
+    def _build(self, segments: list[list[Span]], seed: int, epoch: int | None) -> LmBatch:
         own = segments[self._part.rank :: self._part.size]
         rows = Rows(self._scheme)
         for segment in own or segments[:1]:
-            pieces = [self._tokens(span) for span in segment]
-            for ahead, last in zip(pieces, reversed(pieces), strict=True):
-                back = last[::-1]
-                rows.add(ahead[:-1], back[:-1], ahead[1:], back[1:])
+            pieces = [self._tokens(span, epoch) for span in segment]
+            for (read, ahead), (read_last, last) in zip(pieces, reversed(pieces), strict=True):
+                rows.add(read[:-1], read_last[:0:-1], ahead[1:], last[-2::-1])
         lengths = [sum(span.n_tokens for span in segment) for segment in own or segments[:1]]
         batch = rows.build(lengths, self._vocabulary, seed)
         if own:
@@ -193,11 +195,11 @@ class Segments:
         # Fewer segments than processes: read something, predict nothing.
         return replace(batch, targets=torch.full_like(batch.targets, -1))
 
-    def _tokens(self, span: Span) -> list[str]:
+    def _tokens(self, span: Span, epoch: int | None) -> tuple[list[str], list[str]]:
+        """What is read of it, in an epoch of training, and what it is."""
         words = self.blocks.corpus.shards[span.shard].sentence(span.sentence)
-        return [self._scheme.begin, *words, self._scheme.end][span.start : span.end + 1]
-
-
-def mix_seed(*numbers: int) -> int:
-    """One number of several, in which each of them matters."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+        read = words
+        if epoch is not None:
+            read = self._noise.apply(words, epoch, span.shard, span.sentence)
+        begin, end, cut = self._scheme.begin, self._scheme.end, slice(span.start, span.end + 1)
+        return [begin, *read, end][cut], [begin, *words, end][cut]

@@ -44,12 +44,18 @@ def work_in_processes(
             n_seen += n_new
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
-        raise DataError(
-            f"A worker process has died ({error}). If memory ran out, close other programs."
-        ) from None
+        raise worker_died(error, "close other programs") from None
     finally:
         stop.set()
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+def worker_died(error: BrokenProcessPool, advice: str) -> DataError:
+    """The error to raise; `advice` is for when memory ran out."""
+    return DataError(
+        f"A worker process has died ({error}). If memory ran out, {advice}. In a script of your "
+        'own, call relmo under `if __name__ == "__main__":`, as every worker imports the script.'
+    )
 
 
 _worker: tuple[Any, Any]  # in a worker process: its parent's count and its sign to stop

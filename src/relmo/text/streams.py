@@ -11,7 +11,8 @@ from relmo.config import DataConfig
 from relmo.errors import ConfigError, DataError
 from relmo.text.blocks import Blocks, Ints
 from relmo.text.characters import CharacterScheme
-from relmo.text.layouts import LmBatch, Part, Position, Rows, mix_seed
+from relmo.text.layouts import LmBatch, Part, Position, Rows
+from relmo.text.noise import CaseNoise, mix_seed
 from relmo.text.vocabulary import Vocabulary
 
 Columns = tuple[str, str, str, str]  # read forward and backward, predicted so
@@ -32,6 +33,7 @@ class Streams:
     ) -> None:
         self.blocks, self.config, self.seed = blocks, config, seed
         self._scheme, self._vocabulary = scheme, vocabulary
+        self._noise = CaseNoise(config.case_noise, seed, scheme)
         if config.n_streams % part.size:
             raise ConfigError(
                 f"{config.n_streams} streams cannot be shared by {part.size} processes: set "
@@ -56,7 +58,7 @@ class Streams:
         first = position.get("window", 0)
         for epoch in count(position.get("epoch", 0)):
             order = np.random.default_rng([self.seed, 2, epoch]).permutation(len(self.blocks.table))
-            readers = self._readers(order, first)
+            readers = self._readers(order, first, epoch)
             for window in range(first, self._n_windows):
                 last = window + 1 == self._n_windows
                 after = {"epoch": epoch + last, "window": 0 if last else window + 1}
@@ -64,18 +66,18 @@ class Streams:
             first = 0
 
     def once(self) -> Iterator[LmBatch]:
-        """Everything but what is left over at the streams' ends, in order: for validation."""
-        readers = self._readers(np.arange(len(self.blocks.table)), 0)
+        """All as it was written but what is left over at the ends, in order: for validation."""
+        readers = self._readers(np.arange(len(self.blocks.table)), 0, None)
         for _ in range(self._n_windows):
             yield self._build(readers, 0)
 
-    def _readers(self, order: Ints, window: int) -> list[Iterator[Columns]]:
+    def _readers(self, order: Ints, window: int, epoch: int | None) -> list[Iterator[Columns]]:
         """Each stream from that window on."""
         length = self.blocks.n_tokens // self.config.n_streams
         first = window * self.config.n_steps
-        return [self._pairs(order, stream * length + first) for stream in self._own]
+        return [self._pairs(order, stream * length + first, epoch) for stream in self._own]
 
-    def _pairs(self, order: Ints, start: int) -> Iterator[Columns]:
+    def _pairs(self, order: Ints, start: int, epoch: int | None) -> Iterator[Columns]:
         """What is read and predicted from a token of the shuffled text on.
 
         Sentences come in the same order both ways; the backward direction reads each from its end.
@@ -84,10 +86,13 @@ class Streams:
         place = int(np.searchsorted(ends, start, side="right"))
         skipped = start - (int(ends[place - 1]) if place else 0)
         for block in np.concatenate([order[place:], order[:place]]).tolist():
-            for words in self.blocks.sentences(block):
+            for number, words in enumerate(self.blocks.sentences(block)):
+                read = words
+                if epoch is not None:
+                    read = self._noise.apply(words, epoch, block, number)
+                read = [self._scheme.begin, *read, self._scheme.end]
                 tokens = [self._scheme.begin, *words, self._scheme.end]
-                back = tokens[::-1]
-                pairs = zip(tokens[:-1], back[:-1], tokens[1:], back[1:], strict=True)
+                pairs = zip(read[:-1], read[:0:-1], tokens[1:], tokens[-2::-1], strict=True)
                 yield from islice(pairs, min(skipped, len(words) + 1), None)
                 skipped = max(0, skipped - len(words) - 1)
 

@@ -59,13 +59,19 @@ class RunDirectory:
 
     @contextmanager
     def opened(
-        self, config: str, *, resume: bool, may_change: Collection[str] = MAY_CHANGE
+        self,
+        config: str,
+        *,
+        resume: bool,
+        before: str | None = None,
+        may_change: Collection[str] = MAY_CHANGE,
     ) -> Iterator[None]:
         """Start a run, or go on with one; for the first process only, and only one at a time.
 
         Args:
             config: all settings as TOML, kept in config.toml.
             resume: go on with the run that is here; otherwise there must be nothing to lose.
+            before: config.toml with the settings that there were not yet when it was written.
             may_change: settings, as "table.name", in which a resumed run may differ.
         """
         if resume and not self.config.is_file():
@@ -75,7 +81,7 @@ class RunDirectory:
         with (self.path / ".lock").open("a+", encoding="utf-8") as lock:
             _take(lock, self.path)
             if resume:
-                _check_same(self.config, config, may_change)
+                _check_same(self.config, before, config, may_change)
             else:
                 self._check_not_begun()
             self.last.parent.mkdir(exist_ok=True)
@@ -144,9 +150,9 @@ def _take(lock: IO[str], run: Path) -> None:
         )
 
 
-def _check_same(path: Path, config: str, may_change: Collection[str]) -> None:
+def _check_same(path: Path, before: str | None, config: str, may_change: Collection[str]) -> None:
     try:
-        old = _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        old = _flat(tomllib.loads(before or path.read_text(encoding="utf-8")))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is damaged: {error}. Restore it, or start a new run.") from None
     new = _flat(tomllib.loads(config))

@@ -18,9 +18,9 @@ import torch
 import torch.multiprocessing
 
 from relmo.ahead import read_ahead
-from relmo.errors import DataError
 from relmo.formats import ModelContents
 from relmo.text.batch import cut_into_pools
+from relmo.text.processes import worker_died
 from relmo.vectors.choice import Array, Layers
 from relmo.vectors.embedder import Embedder
 
@@ -105,9 +105,7 @@ def _embed_in_processes(
                 waiting.append((following, executor.submit(_work, _tokens(following), layers)))
             yield pool, vectors
     except BrokenProcessPool as error:
-        raise DataError(
-            f"A worker process has died ({error}). If memory ran out, use fewer --workers."
-        ) from None
+        raise worker_died(error, "use fewer --workers") from None
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
