@@ -18,11 +18,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="what relmo pretrain wrote")
     parser.add_argument("name", help="what to load it by")
-    for fact in ("text", "licence", "command"):
+    for fact in ("text", "licence"):
         parser.add_argument(f"--{fact}", required=True)
+    parser.add_argument("--command", required=True, action="append", help="one for each run")
     given = parser.parse_args()
     contents = read_model(given.run / "model")
-    facts = {"text": given.text, "licence": given.licence, "command": f"`{given.command}`"}
+    commands = ", then ".join(f"`{command}`" for command in given.command)
+    facts = {"text": given.text, "licence": given.licence, "command": commands}
     target = FOLDER / given.name
     native.write(replace(contents, facts={**contents.facts, **facts}), target, "float16")
     size = sum(file.stat().st_size for file in target.iterdir())

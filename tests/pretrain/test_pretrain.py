@@ -217,7 +217,7 @@ def test_a_lexicon_is_made_of_the_text_and_the_same_when_it_goes_on(tmp_path):
 
 def test_a_model_with_its_softmax_begins_where_it_ended(tmp_path, base):
     text = write_lines(tmp_path / "text.txt", 40, skipped=3000)
-    more = ["train.max_tokens=1", "train.learning_rate=1e-12"]
+    more = ["train.max_tokens=1", "train.learning_rate=1e-12", "data.case_noise=0.25"]
     settings = [s for s in [*SMALL, *more] if not s.startswith("model.")]
     options = {"init": base / "run" / "model", "valid": [str(base / "valid.txt")]}
     options |= {"cache": tmp_path / "cache", "settings": settings, "preset": "tiny"}
@@ -226,8 +226,12 @@ def test_a_model_with_its_softmax_begins_where_it_ended(tmp_path, base):
     for way in ("forward", "backward", "average"):
         key = f"{way}_perplexity"
         assert outcome.best[key] == pytest.approx(expected[key], rel=1e-4)
-    ours, theirs = (read_model(f / "run" / "model").vocabulary for f in (tmp_path, base))
-    assert ours == theirs
+    ours, theirs = (read_model(f / "run" / "model") for f in (tmp_path, base))
+    assert ours.vocabulary == theirs.vocabulary
+    assert "case noise 0.25" in ours.facts["recipe"]
+    assert "went on from" not in theirs.facts
+    before = [theirs.origin, theirs.facts["trained"], theirs.facts["recipe"]]
+    assert ours.facts["went on from"] == "; ".join(before)
 
 
 def test_another_vocabulary_keeps_the_rows_of_common_words(tmp_path, base):

@@ -196,7 +196,7 @@ class Job:
     def _write_result(self) -> None:
         if self.world.is_first:
             contents = build_contents(
-                self.run, self.config, self.vocabulary, self.facts, self.lexicon
+                self.run, self.config, self.vocabulary, self.facts, self.lexicon, self.init
             )
             write_result(self.run, contents, self.config.objective.n_samples)
         self.world.barrier()

@@ -60,8 +60,9 @@ def build_contents(
     vocabulary: Vocabulary,
     facts: Facts,
     lexicon: Lexicon | None,
+    init: ModelContents | None,
 ) -> ModelContents:
-    """The best model of a run so far."""
+    """The best model of a run so far; `init` is the model that it went on from."""
     checkpoint = read_checkpoint(run.best if run.best.exists() else run.last)
     softmax = part_of(checkpoint.tensors, "softmax")
     return ModelContents(
@@ -71,7 +72,7 @@ def build_contents(
         lexicon=lexicon,
         vocabulary=vocabulary,
         softmax=Softmax(softmax["weight"], softmax["bias"]),
-        facts=_card(config, facts, checkpoint.values),
+        facts=_card(config, facts, checkpoint.values, init),
     )
 
 
@@ -95,7 +96,9 @@ def write_result(run: RunDirectory, contents: ModelContents, n_samples: int) -> 
         warnings.warn(f"No learning curve: {reason}", RelmoWarning, stacklevel=2)
 
 
-def _card(config: PretrainConfig, facts: Facts, course: Any) -> dict[str, str]:
+def _card(
+    config: PretrainConfig, facts: Facts, course: Any, init: ModelContents | None
+) -> dict[str, str]:
     best = course.get("best") or {}
     names = ", ".join(facts.texts[:20]) + (", …" if len(facts.texts) > 20 else "")
     train, data, objective = config.train, config.data, config.objective
@@ -107,8 +110,12 @@ def _card(config: PretrainConfig, facts: Facts, course: Any) -> dict[str, str]:
         "trained": f"{course['tokens']:,} tokens in {course['step']:,} steps, "
         f"{course['seconds'] / 60:.1f} minutes",
         "recipe": f"{train.optimizer}, learning rate {train.learning_rate:g}, {data.layout}, "
-        f"{objective.n_samples or 'all'} samples, dropout {objective.dropout:g}, seed {train.seed}",
+        f"{objective.n_samples or 'all'} samples, dropout {objective.dropout:g}, "
+        f"case noise {data.case_noise:g}, seed {train.seed}",
     }
+    if init is not None:
+        before = [init.facts.get(name) for name in ("trained", "recipe", "went on from")]
+        card["went on from"] = "; ".join([init.origin, *filter(None, before)])
     if best:
         card["held-out perplexity"] = ", ".join(
             f"{way} {best[f'{way}_perplexity']:.2f}" for way in ("forward", "backward", "average")
