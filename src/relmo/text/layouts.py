@@ -15,7 +15,7 @@ work: every one of them plans all batches, and builds its own part of each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -106,22 +106,41 @@ class Rows:
         )
 
 
-class Segments:
-    """Batches of sentences that know nothing of each other."""
+@dataclass
+class Layout:
+    """What both layouts have: the text, and what is read of a sentence.
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        config: DataConfig,
-        scheme: CharacterScheme,
-        vocabulary: Vocabulary,
-        *,
-        seed: int = 0,
-        part: Part = Part(),  # noqa: B008 - a tuple
-    ) -> None:
-        self.blocks, self.config, self.seed = blocks, config, seed
-        self._scheme, self._vocabulary, self._part = scheme, vocabulary, part
-        self._noise = CaseNoise(config.case_noise, seed, scheme)
+    Attributes:
+        blocks: the text.
+        config: sizes of batches, and how much noise.
+        scheme: of the tokens' characters.
+        vocabulary: what is predicted.
+        seed: of the order, of samples and of noise.
+        part: which of the processes this is.
+    """
+
+    blocks: Blocks
+    config: DataConfig
+    scheme: CharacterScheme
+    vocabulary: Vocabulary
+    _: KW_ONLY
+    seed: int = 0
+    part: Part = Part()  # noqa: RUF009 - a tuple
+
+    def __post_init__(self) -> None:
+        self._noise = CaseNoise(self.config.case_noise, self.seed, self.scheme)
+
+    def _bounded(
+        self, words: list[str], epoch: int | None, *place: int
+    ) -> tuple[list[str], list[str]]:
+        """A sentence with its boundaries: as it is read in an epoch of training, and as it is."""
+        read = words if epoch is None else self._noise.apply(words, epoch, *place)
+        begin, end = self.scheme.begin, self.scheme.end
+        return [begin, *read, end], [begin, *words, end]
+
+
+class Segments(Layout):
+    """Batches of sentences that know nothing of each other."""
 
     @property
     def n_tokens(self) -> int:
@@ -182,24 +201,20 @@ class Segments:
             yield joined
 
     def _build(self, segments: list[list[Span]], seed: int, epoch: int | None) -> LmBatch:
-        own = segments[self._part.rank :: self._part.size]
-        rows = Rows(self._scheme)
+        own = segments[self.part.rank :: self.part.size]
+        rows = Rows(self.scheme)
         for segment in own or segments[:1]:
             pieces = [self._tokens(span, epoch) for span in segment]
             for (read, ahead), (read_last, last) in zip(pieces, reversed(pieces), strict=True):
                 rows.add(read[:-1], read_last[:0:-1], ahead[1:], last[-2::-1])
         lengths = [sum(span.n_tokens for span in segment) for segment in own or segments[:1]]
-        batch = rows.build(lengths, self._vocabulary, seed)
+        batch = rows.build(lengths, self.vocabulary, seed)
         if own:
             return batch
         # Fewer segments than processes: read something, predict nothing.
         return replace(batch, targets=torch.full_like(batch.targets, -1))
 
     def _tokens(self, span: Span, epoch: int | None) -> tuple[list[str], list[str]]:
-        """What is read of it, in an epoch of training, and what it is."""
         words = self.blocks.corpus.shards[span.shard].sentence(span.sentence)
-        read = words
-        if epoch is not None:
-            read = self._noise.apply(words, epoch, span.shard, span.sentence)
-        begin, end, cut = self._scheme.begin, self._scheme.end, slice(span.start, span.end + 1)
-        return [begin, *read, end][cut], [begin, *words, end][cut]
+        read, tokens = self._bounded(words, epoch, span.shard, span.sentence)
+        return read[span.start : span.end + 1], tokens[span.start : span.end + 1]

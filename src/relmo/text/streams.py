@@ -7,33 +7,20 @@ from itertools import count, islice
 
 import numpy as np
 
-from relmo.config import DataConfig
 from relmo.errors import ConfigError, DataError
-from relmo.text.blocks import Blocks, Ints
-from relmo.text.characters import CharacterScheme
-from relmo.text.layouts import LmBatch, Part, Position, Rows
-from relmo.text.noise import CaseNoise, mix_seed
-from relmo.text.vocabulary import Vocabulary
+from relmo.text.blocks import Ints
+from relmo.text.layouts import Layout, LmBatch, Position, Rows
+from relmo.text.noise import mix_seed
 
 Columns = tuple[str, str, str, str]  # read forward and backward, predicted so
 
 
-class Streams:
+class Streams(Layout):
     """Texts side by side, `n_steps` tokens at a time, to be read with the state carried on."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        config: DataConfig,
-        scheme: CharacterScheme,
-        vocabulary: Vocabulary,
-        *,
-        seed: int = 0,
-        part: Part = Part(),  # noqa: B008 - a tuple
-    ) -> None:
-        self.blocks, self.config, self.seed = blocks, config, seed
-        self._scheme, self._vocabulary = scheme, vocabulary
-        self._noise = CaseNoise(config.case_noise, seed, scheme)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        blocks, config, part = self.blocks, self.config, self.part
         if config.n_streams % part.size:
             raise ConfigError(
                 f"{config.n_streams} streams cannot be shared by {part.size} processes: set "
@@ -87,18 +74,14 @@ class Streams:
         skipped = start - (int(ends[place - 1]) if place else 0)
         for block in np.concatenate([order[place:], order[:place]]).tolist():
             for number, words in enumerate(self.blocks.sentences(block)):
-                read = words
-                if epoch is not None:
-                    read = self._noise.apply(words, epoch, block, number)
-                read = [self._scheme.begin, *read, self._scheme.end]
-                tokens = [self._scheme.begin, *words, self._scheme.end]
+                read, tokens = self._bounded(words, epoch, block, number)
                 pairs = zip(read[:-1], read[:0:-1], tokens[1:], tokens[-2::-1], strict=True)
                 yield from islice(pairs, min(skipped, len(words) + 1), None)
                 skipped = max(0, skipped - len(words) - 1)
 
     def _build(self, readers: Sequence[Iterator[Columns]], seed: int) -> LmBatch:
         n_steps = self.config.n_steps
-        rows = Rows(self._scheme)
+        rows = Rows(self.scheme)
         for reader in readers:
             rows.add(*zip(*islice(reader, n_steps), strict=True))
-        return rows.build([n_steps] * len(readers), self._vocabulary, seed)
+        return rows.build([n_steps] * len(readers), self.vocabulary, seed)
