@@ -9,12 +9,12 @@ vocabulary; text is split into words before, once for both. Then linear classifi
 of speech in each layer's vectors and in mixes of them, for BERT in the mean of a word's pieces.
 What is in `race` already is not done again: two runs with --only give the same table as one.
 
-BERT is ModernBERT of transformers, smaller: its own layers (norms before, rotary positions, gated
-units), share of masked pieces and frame. With BERT's first layers (norms after, learned positions)
-half an hour was over before they looked at context: the loss stayed where the embeddings alone had
-brought it (docs/results.md). It gets what helps in a short time too: full sequences, no padding,
-the output layer only where a piece is masked, output biases that begin at the pieces' frequencies
-(as relmo's do).
+BERT is ModernBERT of transformers, smaller: its layers (norms before, rotary positions, gates)
+and its share of masked pieces. With BERT's first layers (norms after, learned positions) half an
+hour was over before they looked at context: the loss stayed where the embeddings alone had brought
+it (docs/results.md). It gets what helps in a short time too: full sequences, no padding, the output
+layer only where a piece is masked, output biases that begin at the pieces' frequencies (as relmo's
+do).
 """
 
 from __future__ import annotations
@@ -438,8 +438,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--set", action="append", default=[], dest="settings", metavar="NAME=VALUE", help="of relmo"
     )
-    parser.add_argument("--sequences", type=int, default=32, help="of BERT, a batch")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="of BERT, at its highest")
+    parser.add_argument("--sequences", type=int, default=16, help="of BERT, a batch")
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="of BERT, at its highest")
     parser.add_argument("--epochs", type=int, default=8, help="of the probe")
     return parser.parse_args()
 

@@ -1,11 +1,14 @@
 """Put the model of a run into the package, in float16, with a card that tells how it was made.
 
+One of the same name that is there already is replaced.
+
 python scripts/bundle.py RUN NAME --text "..." --licence "..." --command "..."
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +29,7 @@ def main() -> None:
     commands = ", then ".join(f"`{command}`" for command in given.command)
     facts = {"text": given.text, "licence": given.licence, "command": commands}
     target = FOLDER / given.name
+    shutil.rmtree(target, ignore_errors=True)
     native.write(replace(contents, facts={**contents.facts, **facts}), target, "float16")
     size = sum(file.stat().st_size for file in target.iterdir())
     assert contents.softmax is not None
