@@ -260,6 +260,7 @@ def test_one_of_several_processes_leaves_at_once(run, monkeypatch):
     assert (run("info", "nothing")[0], left) == (2, [])
     monkeypatch.setenv("RANK", "1")
     assert (run("info", "nothing")[0], left) == (2, [2])
+    assert (run("models")[0], left) == (0, [2, 0])
 
 
 def test_text_that_is_not_utf8_is_named_by_line_and_byte(run, model, tmp_path):

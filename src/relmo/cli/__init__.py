@@ -17,6 +17,7 @@ from relmo import __version__
 from relmo.cli.convert import convert
 from relmo.cli.demo import demo
 from relmo.cli.embed import embed
+from relmo.cli.ending import leave
 from relmo.cli.index import index
 from relmo.cli.info import info
 from relmo.cli.models import models
@@ -71,10 +72,9 @@ def main() -> None:
         app()
     except RelmoError as error:
         typer.echo(f"Error: {error}", err=True)
-        code = int(getattr(error, "exit_code", 2))
-        if "RANK" in os.environ:  # gloo's threads may abort one that winds down
-            os._exit(code)
-        sys.exit(code)
+        leave(int(getattr(error, "exit_code", 2)))
+    except SystemExit as end:
+        leave(end.code)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -7,6 +7,7 @@ torchrun gives each process one (OMP_NUM_THREADS=1) unless the user says otherwi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from relmo.errors import ConfigError, TrainingError
 # silent. At a barrier the others may be waiting for the first rank to prepare text or validate.
 STEP_TIMEOUT = timedelta(minutes=30)
 BARRIER_TIMEOUT = timedelta(days=2)
+# DistributedDataParallel keeps gloo's threads; one that frees its last tensor while Python winds
+# down aborts a process whose work is done, so they get time to do it before.
+LAST_SECONDS = 0.3
 CPU = torch.device("cpu")
 
 
@@ -103,6 +107,8 @@ def join_world(device: str | None = None) -> Iterator[World]:
                 f"({reason}). See what it said, then continue with --resume."
             ) from error
         raise
+    else:
+        time.sleep(LAST_SECONDS)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
