@@ -42,7 +42,7 @@ class LanguageModel(nn.Module):
         x = self.bilm.encoder(batch.ids)  # (U, P)
         tops = []
         with between_products():
-            read = self.bilm.read(x, batch.index, batch.packing, state, dropout=dropout)
+            read = self.bilm.run_windows(x, batch.index, batch.packing, state, dropout=dropout)
             for _, layers, after in read:
                 tops.append(layers[-1])
                 state = after
