@@ -19,7 +19,7 @@ from torch import Tensor
 
 from relmo.model import kernels
 from relmo.model.lstm import ProjectedLstm
-from relmo.model.threads import run_both
+from relmo.model.threads import run_in_two_threads
 
 State = tuple[Tensor, Tensor]
 
@@ -50,7 +50,7 @@ def run_layer(
     if len(calls) == 1:
         y, h, c = (part[None] for part in calls[0]())
     else:
-        y, h, c = (torch.stack(both) for both in zip(*run_both(*calls), strict=True))
+        y, h, c = (torch.stack(both) for both in zip(*run_in_two_threads(*calls), strict=True))
     return y, h, c
 
 
@@ -87,7 +87,7 @@ class _ReadBoth(torch.autograd.Function):
             partial(_read, x[w], sizes, (h[w], c[w]), both[w], clips, (y[w], last_h[w], last_c[w]))
             for w in (0, 1)
         )
-        kept = run_both(*calls)
+        kept = run_in_two_threads(*calls)
         ctx.save_for_backward(x, h, c, y, *weights, *(t for k in kept for t in k[:3]))
         ctx.sizes, ctx.clips = sizes, clips
         return y, last_h, last_c
@@ -115,7 +115,7 @@ class _ReadBoth(torch.autograd.Function):
                 dz.t() @ kept.outputs if wanted[3] else None,
             )
 
-        first, second = run_both(partial(back, 0), partial(back, 1))
+        first, second = run_in_two_threads(partial(back, 0), partial(back, 1))
         return (dx, dh, dc, None, None, *first, *second)
 
 

@@ -21,7 +21,7 @@ from relmo.model.bidirectional import run_layer
 from relmo.model.convolutions import strongest
 from relmo.model.int8 import Int8Matrix
 from relmo.model.lstm import ProjectedLstm
-from relmo.model.threads import run_both
+from relmo.model.threads import run_in_two_threads
 from relmo.text.batch import Batch, Packing
 from relmo.text.characters import TokenIds
 
@@ -122,7 +122,7 @@ class TokenEncoder(nn.Module):
         if torch.is_grad_enabled():  # in one piece: each has gradients of all the weights
             return self._encode_all(ids, used, order).index_select(0, order.argsort())
         halves = order[0::2], order[1::2]
-        parts = run_both(*(partial(self._encode_all, ids, used, half) for half in halves))
+        parts = run_in_two_threads(*(partial(self._encode_all, ids, used, half) for half in halves))
         return torch.cat(parts).index_select(0, torch.cat(halves).argsort())
 
     def _encode_all(self, ids: TokenIds, used: Tensor, rows: Tensor) -> Tensor:
@@ -251,7 +251,7 @@ class BiLm(nn.Module):
         if torch.is_grad_enabled():
             ends = [run(BOTH)]
         else:  # nothing to learn: no need to meet after each layer
-            ends = [*run_both(partial(run, slice(0, 1)), partial(run, slice(1, 2)))]
+            ends = [*run_in_two_threads(partial(run, slice(0, 1)), partial(run, slice(1, 2)))]
         h, c = torch.cat([end.h for end in ends]), torch.cat([end.c for end in ends])
         return result, BiLmState(h, c).select(packing.order.argsort())
 

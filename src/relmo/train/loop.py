@@ -21,9 +21,9 @@ from typing import Any, NoReturn, Protocol, cast
 import torch
 from torch import Tensor
 
-from relmo.prefetch import prefetch
 from relmo.config import TrainConfig
 from relmo.errors import CheckpointError, DataError, TrainingError
+from relmo.prefetch import prefetch
 from relmo.progress import Advance, progress
 from relmo.train.checkpoint import read_checkpoint
 from relmo.train.course import Course, perplexity

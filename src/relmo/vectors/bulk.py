@@ -17,8 +17,8 @@ from typing import ParamSpec
 import torch
 import torch.multiprocessing
 
-from relmo.prefetch import prefetch
 from relmo.formats import ModelContents
+from relmo.prefetch import prefetch
 from relmo.text.batch import cut_into_pools
 from relmo.text.processes import worker_died
 from relmo.vectors.choice import Array, Layers
