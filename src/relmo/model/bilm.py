@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from relmo.config import EncoderConfig, LstmConfig, ModelConfig
 from relmo.model.bidirectional import run_layer
-from relmo.model.convolutions import strongest
+from relmo.model.convolutions import max_pooled
 from relmo.model.int8 import Int8Matrix
 from relmo.model.lstm import ProjectedLstm
 from relmo.model.threads import run_in_two_threads
@@ -136,7 +136,7 @@ class TokenEncoder(nn.Module):
         if ids.characters is not None:
             assert self.characters is not None
             filters, biases = zip(*(c.parameters() for c in self.convolutions), strict=True)
-            best = strongest(ids.characters, used, self.characters.weight, filters)
+            best = max_pooled(ids.characters, used, self.characters.weight, filters)
             x = self.activation(best + torch.cat(biases))  # (U, F)
             for highway in self.highways:
                 x = highway(x)

@@ -126,7 +126,7 @@ class BiLmLearner:
         """
         sums, n = torch.zeros(2, dtype=torch.float64), 0
         after: BiLmState | None = None
-        for batch in self._valid.once():
+        for batch in self._valid.validation_batches():
             batch = _moved(batch, self._world.device)
             n_rows = len(batch.packing.lengths)
             if self._carried is None:

@@ -165,7 +165,7 @@ class Segments(Layout):
                 start[2] = 0
             start[1] = 0
 
-    def once(self) -> Iterator[LmBatch]:
+    def validation_batches(self) -> Iterator[LmBatch]:
         """Everything as it was written, in order: for validation."""
         n_blocks = len(self.blocks.table)
         for first in range(0, n_blocks, POOL_BLOCKS):

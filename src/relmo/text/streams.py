@@ -52,7 +52,7 @@ class Streams(Layout):
                 yield self._build(readers, mix_seed(self.seed, epoch, window)), after
             first = 0
 
-    def once(self) -> Iterator[LmBatch]:
+    def validation_batches(self) -> Iterator[LmBatch]:
         """All as it was written but what is left over at the ends, in order: for validation."""
         readers = self._readers(np.arange(len(self.blocks.table)), 0, None)
         for _ in range(self._n_windows):
