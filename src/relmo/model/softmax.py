@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from relmo.model.samples import Rows
+from relmo.model.samples import SoftmaxRows
 from relmo.model.threads import run_in_two_threads
 
 # Logits that are alive at once, in each of two threads: few enough to stay in the caches, ...
@@ -34,7 +34,7 @@ WORD_BLOCK = 4096
 
 
 def softmax_loss(
-    x: Tensor, targets: Tensor, rows: Rows, weight_rows: Tensor, bias_rows: Tensor
+    x: Tensor, targets: Tensor, rows: SoftmaxRows, weight_rows: Tensor, bias_rows: Tensor
 ) -> Tensor:
     """Sum over M predictions of -log p(target) among the samples and the target, each once.
 

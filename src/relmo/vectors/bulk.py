@@ -17,11 +17,12 @@ from typing import ParamSpec
 import torch
 import torch.multiprocessing
 
+from relmo.arrays import Array
 from relmo.formats import ModelContents
 from relmo.prefetch import prefetch
 from relmo.text.batch import cut_into_pools
 from relmo.text.processes import worker_died
-from relmo.vectors.choice import Array, Layers
+from relmo.vectors.choice import Layers
 from relmo.vectors.embedder import Embedder
 
 P = ParamSpec("P")
