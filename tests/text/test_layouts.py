@@ -175,7 +175,9 @@ def test_case_noise_changes_what_is_read_and_not_what_is_predicted(layout):
         assert torch.equal(one.targets, other.targets)
         differing |= {key(rows_of(one)) != key(rows_of(other))}
     assert differing == {True, False}
-    assert [*map(key, map(rows_of, plain.validation_batches()))] == [*map(key, map(rows_of, noisy.validation_batches()))]
+    assert [*map(key, map(rows_of, plain.validation_batches()))] == [
+        *map(key, map(rows_of, noisy.validation_batches()))
+    ]
 
 
 def test_case_noise_is_another_one_in_each_epoch():
@@ -283,6 +285,8 @@ def test_nothing_left_to_hold_out(share):
 
 
 def test_unknown_words_are_predicted_as_unknown():
-    (batch,) = Segments(Blocks.of(Text([["a", "zzz"]])), DataConfig(), SCHEME, VOCABULARY).validation_batches()
+    (batch,) = Segments(
+        Blocks.of(Text([["a", "zzz"]])), DataConfig(), SCHEME, VOCABULARY
+    ).validation_batches()
     assert isinstance(batch.packing, Packing)
     assert batch.targets[0].tolist() == [3, 2, 1]
