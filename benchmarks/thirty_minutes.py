@@ -42,6 +42,7 @@ from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, RelmoError
 from relmo.formats import read_model
 from relmo.formats.published import cache_directory
+from relmo.inference.model import load
 from relmo.pretrain.choice import choose_config
 from relmo.text.blocks import Blocks
 from relmo.text.conllu import TaggedSentence, read_conllu
@@ -49,7 +50,6 @@ from relmo.text.corpus import find_texts
 from relmo.text.shards import Corpus, prepare_corpus
 from relmo.text.vocabulary import build_vocabulary
 from relmo.train.log import MetricsLog, read_metrics
-from relmo.vectors.embedder import load
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNKNOWN, START, END, MASK = range(len(SPECIAL))

@@ -53,7 +53,7 @@ def test_an_index_of_stored_vectors(run, folder):
 
 
 MISTAKES = {
-    "build text.txt -m model -o new --layer all": "one vector a word",
+    "build text.txt -m model -o new --layer all": "one vector per token",
     "build text.txt a.npz -m model -o new": "index one kind at a time",
     "build a.npz -m model -o new": "does not hold the sentences",
     "recall -i index": "misses nothing",

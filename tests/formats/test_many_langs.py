@@ -62,7 +62,8 @@ def test_relmos_own_directory_gives_the_same_vectors(tmp_path, sizes):
     models = [relmo.load(tmp_path / name) for name in ("theirs", "ours")]
     assert_equals_oracle(models[1], built)
     for a, b in zip(*(model.embed(SENTENCES, layers="all") for model in models), strict=True):
-        np.testing.assert_array_equal(a, b)
+        # Not to the last bit: how a mapped file is aligned may change how a product is rounded.
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_a_long_word_is_cut_before_it_is_looked_up(tmp_path):

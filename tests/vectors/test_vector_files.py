@@ -93,13 +93,13 @@ def test_the_wrong_model_layer_or_tokenizer(tmp_path, tiny, tiny_contents, embed
         assert not (tmp_path / "index").exists()
 
     path = embedded(".hdf5")
-    other = relmo.Embedder(tiny_contents)
+    other = relmo.Model(tiny_contents)
     with torch.no_grad():
         other.bilm.forward_stack[0].bias.add_(0.1)
     refused(ConfigError, r"'the cat saw a bird': the vectors are not those.*'average'", other)
     refused(ConfigError, "not those that this model gives for layer 1", layers=1)
-    refused(ConfigError, "one vector a word", layers="all")
-    characters = relmo.Embedder(tiny_contents, tokenizer="characters")
+    refused(ConfigError, "one vector per token", layers="all")
+    characters = relmo.Model(tiny_contents, tokenizer="characters")
     refused(DataError, r"for \d+ tokens by the tokenizer 'characters'", characters)
     path = embedded(".hdf5", [0, 1])
     refused(DataError, r"shape \[2, 5, ")

@@ -45,15 +45,15 @@ def embed(
 
     check_sink(output)
 
+    from relmo.inference.model import load
     from relmo.progress import progress
     from relmo.text.corpus import read_lines
     from relmo.vectors.bulk import embed_lines, written_behind
-    from relmo.vectors.embedder import load
 
     arg.use_threads(threads)
     lines = read_lines(text, encoding=encoding, errors=errors)
-    embedder = load(model, options=options, precision=precision, tokenizer=tokenizer)
-    results = embed_lines(embedder, lines, layers=parse_layers(layers), workers=workers)
+    loaded = load(model, options=options, precision=precision, tokenizer=tokenizer)
+    results = embed_lines(loaded, lines, layers=parse_layers(layers), workers=workers)
     size = Path(text).stat().st_size if Path(text).is_file() else 0
     done = 0
     with (
@@ -68,7 +68,7 @@ def embed(
 
 
 def parse_layers(text: str) -> Any:
-    """What `--layers` says, as `Embedder.embed` takes it; names are checked there."""
+    """What `--layers` says, as `Model.embed` takes it; names are checked there."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:

@@ -41,16 +41,16 @@ def build(
     options: arg.Options = None,
 ) -> None:
     """Write an index of every word of a text, in its sentence."""
+    from relmo.inference.model import load
     from relmo.text.corpus import find_texts, read_lines
-    from relmo.vectors.embedder import load
     from relmo.vectors.neighbours import index_files
 
     stopped = [line.strip().lower() for line in read_lines(stop_words)] if stop_words else []
     chosen: Any = int(layer) if layer.isdecimal() else layer  # checked by the library
     read: Any = {"lines": lines, "language": language}
     kept: Any = {"layers": chosen, "stop_words": stopped, "approximate": approximate}
-    embedder = load(model, options=options, tokenizer=tokenizer)
-    index_files(output, embedder, find_texts(text), **read, **kept)
+    loaded = load(model, options=options, tokenizer=tokenizer)
+    index_files(output, loaded, find_texts(text), **read, **kept)
 
 
 @index.command()

@@ -63,13 +63,13 @@ def _near_words(
 ) -> None:
     from rich.cells import cell_len, set_cell_size
 
-    from relmo.formats import read_model
-    from relmo.vectors.neighbours import near_by_kind
-    from relmo.vectors.static import StaticVectors
+    from relmo.features.static import StaticVectors
+    from relmo.inference.model import load
+    from relmo.vectors.neighbours import nearest_by_kind
 
-    contents = read_model(model, options=options) if model else None
+    loaded = load(model, options=options) if model else None
     vectors = StaticVectors.load(static) if static else None
-    found = near_by_kind(word, k, contents=contents, static=vectors)
+    found = nearest_by_kind(word, k, model=loaded, static=vectors)
     if as_json:
         values = {by: [asdict(n) for n in some] for by, some in found.items()}
         return echo(json.dumps(values, ensure_ascii=False))

@@ -19,15 +19,15 @@ def show(
     exact: bool = False,
 ) -> None:
     """Search the index at a directory for the marked word of a text, and print."""
+    from relmo.inference.model import load
     from relmo.text.marks import parse_marked
-    from relmo.vectors.embedder import load
     from relmo.vectors.index import VectorIndex
     from relmo.vectors.neighbours import nearest_occurrences
 
     index = VectorIndex(at)
-    embedder = load(model, options=options, tokenizer=str(index.about.get("tokenizer")))
-    marked = parse_marked(text, embedder.tokenize)
-    hits = nearest_occurrences(index, embedder, marked, k, exact=exact)
+    loaded = load(model, options=options, tokenizer=str(index.about.get("tokenizer")))
+    marked = parse_marked(text, loaded.tokenize)
+    hits = nearest_occurrences(index, loaded, marked, k, exact=exact)
     if as_json:
         typer.echo(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False))
         return

@@ -35,7 +35,7 @@ def perplexity(
 
       relmo perplexity tokenised.txt -m run/model --tokenizer whitespace --json
     """
-    from relmo.score import summarize
+    from relmo.inference.scoring import summarize
 
     arg.use_threads(threads)
     scored = score_lines(text, model, prose, tokenizer, encoding, errors, options)

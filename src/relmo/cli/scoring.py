@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from relmo.score import ScoredSentence
+    from relmo.inference.scoring import ScoredSentence
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="One sentence a line; - is stdin.")]
 
@@ -26,9 +26,8 @@ def score_lines(
     fit: bool = False,
 ) -> Iterator[tuple[str, ScoredSentence]]:
     """Each line, or sentence of prose, and its scores, with a progress bar."""
-    from relmo.formats import read_model
+    from relmo.inference.model import load
     from relmo.progress import progress
-    from relmo.score import Scorer
     from relmo.text.corpus import read_lines
     from relmo.text.sentences import read_sentences
 
@@ -41,7 +40,7 @@ def score_lines(
     how: Any = {"encoding": encoding, "errors": errors, "advance": count}
     sentences = read_sentences(text, lines=False, language=prose, **how) if prose else None
     lines, again = tee(sentences or read_lines(text, **how))
-    scorer = Scorer(read_model(model, options=options), tokenizer=tokenizer)
+    scorer = load(model, options=options, tokenizer=tokenizer)
     size = Path(text).stat().st_size if Path(text).is_file() else 0
     with progress("Scoring", unit="words") as advance:
         for line, sentence in zip(again, scorer.score(lines, fit=fit), strict=True):

@@ -28,7 +28,7 @@ def senses(
     n_senses: Annotated[int | None, Option("-n", "--senses", min=1, help="How many.")] = None,
     maximum: Annotated[int, Option("--max", min=4, help="Occurrences to group.")] = 1000,
     k: Annotated[int, Option("-k", min=1, help="Examples of each sense.")] = 3,
-    layer: arg.Layer = "average",
+    layer: arg.Layer = "lstm",
     lines: arg.Lines = False,
     language: arg.Language = "en",
     tokenizer: arg.Tokenizer = None,
@@ -49,9 +49,9 @@ def senses(
     """
     from relmo.analysis.picture import check_picture, write_picture
     from relmo.analysis.senses import find_senses
+    from relmo.inference.model import load
     from relmo.text.corpus import find_texts
     from relmo.text.sentences import read_sentences
-    from relmo.vectors.embedder import load
 
     for path in output or []:
         check_picture(path)
@@ -59,9 +59,9 @@ def senses(
     texts = find_texts(corpus)
     sentences = (s for t in texts for s in read_sentences(t, lines=lines, language=language))
     chosen: Any = int(layer) if layer.isdecimal() else layer  # checked by the library
-    embedder = load(model, options=options, tokenizer=tokenizer)
+    loaded = load(model, options=options, tokenizer=tokenizer)
     how: Any = {"layers": chosen, "n_senses": n_senses, "limit": maximum, "seed": seed}
-    found = find_senses(embedder, words, sentences, **how)
+    found = find_senses(loaded, words, sentences, **how)
     for path in output or []:
         write_picture(found, path)
     shown = json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _table(found, k)

@@ -32,17 +32,13 @@ def substitutes(
 
       relmo substitutes "She went to the \[bank] ." -m run/model -k 20 --json
     """
-    from relmo.formats import read_model
-    from relmo.score import Scorer
-    from relmo.substitutes import find_substitutes
+    from relmo.inference.model import load
+    from relmo.inference.substitutes import find_substitutes
     from relmo.text.marks import parse_marked
-    from relmo.text.tokenize import build_tokenizer
 
     arg.use_threads(threads)
-    contents = read_model(model, options=options)
-    scorer = Scorer(contents, tokenizer=tokenizer)
-    marked = parse_marked(sentence, build_tokenizer(scorer.tokenizer))
-    found = find_substitutes(scorer, marked, k)
+    loaded = load(model, options=options, tokenizer=tokenizer)
+    found = find_substitutes(loaded, parse_marked(sentence, loaded.tokenize), k)
     if as_json:
         values = [{**asdict(word), "score": word.score} for word in found]
         typer.echo(json.dumps(values, ensure_ascii=False))

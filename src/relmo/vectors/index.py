@@ -93,7 +93,7 @@ class VectorIndex:
             exact: compare with every vector, whatever the index was built for.
         """
         if k < 1:
-            raise ConfigError(f"-k is {k}; expected 1 or more.")
+            raise ConfigError(f"k is {k}; expected 1 or more.")
         queries = np.asarray(queries, np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dim:
             raise ConfigError(
@@ -118,7 +118,7 @@ class VectorIndex:
         same. Others that are as near as the k-th do count.
         """
         if min(k, n_queries) < 1:
-            raise ConfigError(f"-k is {k}, queries are {n_queries}; expected 1 or more of each.")
+            raise ConfigError(f"k is {k}, queries are {n_queries}; expected 1 or more of each.")
         if not self.is_approximate:
             raise ConfigError(
                 f"{self._path} is searched exactly and misses nothing. Build an index with "

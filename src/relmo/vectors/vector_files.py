@@ -22,9 +22,10 @@ from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats.hdf5 import DAMAGED
 from relmo.formats.model_files import largest_unpacked
+from relmo.inference.batching import Sentence
+from relmo.inference.layer_selection import LayerSpec, select_layers
+from relmo.inference.model import Model
 from relmo.text.corpus import read_lines
-from relmo.vectors.choice import Layers, choose
-from relmo.vectors.embedder import Embedder, Sentence
 from relmo.vectors.sinks import SINKS
 
 _MAX_WIDTH = 1 << 17  # numbers a token, all layers
@@ -48,34 +49,34 @@ def are_vectors(paths: Sequence[str | Path]) -> bool:
 
 
 def read_embedded(
-    path: str | Path, embedder: Embedder, layers: Layers
+    path: str | Path, model: Model, layers: LayerSpec
 ) -> Iterator[tuple[list[str], Array]]:
     """The tokens of each sentence and one vector (tokens, D) for each, as the model gives them.
 
     Args:
         path: what `relmo embed` wrote with this model: all layers, or the wanted one alone.
-        embedder: the model. The first sentence is embedded again, to see whether it was this one.
+        model: the model. The first sentence is embedded again, to see whether it was this one.
         layers: which one of several to take, or their average.
     """
-    choice = choose(layers, embedder.config.n_outputs)
+    choice = select_layers(layers, model.config.n_outputs)
     checked = False
     for sentence, stored in read_vectors(path):
-        tokens, vectors = _tokens(sentence, embedder), stored
+        tokens, vectors = _tokens(sentence, model), stored
         if not tokens:
             continue
         where = f"{path}, {' '.join(tokens)!r:.40}"
-        if vectors.ndim == 3 and len(vectors) == embedder.config.n_outputs:
+        if vectors.ndim == 3 and len(vectors) == model.config.n_outputs:
             assert choice.matrix is not None
             vectors = np.tensordot(choice.matrix[0].numpy(), vectors, 1)  # (tokens, D)
-        if vectors.shape[-2:] != (len(tokens), embedder.config.output_dim) or vectors.ndim != 2:
+        if vectors.shape[-2:] != (len(tokens), model.config.output_dim) or vectors.ndim != 2:
             raise DataError(
                 f"{where}: found vectors of shape {list(stored.shape)} for {len(tokens)} tokens "
-                f"by the tokenizer {embedder.tokenizer!r}; this model gives "
-                f"[{embedder.config.n_outputs}, {len(tokens)}, {embedder.config.output_dim}], or "
+                f"by the tokenizer {model.tokenizer!r}; this model gives "
+                f"[{model.config.n_outputs}, {len(tokens)}, {model.config.output_dim}], or "
                 "one layer of that. Name the model and the --tokenizer that the file was made with."
             )
         if not checked:
-            _check_model(where, embedder, tokens, vectors, layers)
+            _check_model(where, model, tokens, vectors, layers)
             checked = True
         yield tokens, vectors
 
@@ -105,16 +106,16 @@ def read_vectors(path: str | Path) -> Iterator[tuple[Sentence, Array]]:
         yield sentence, vectors
 
 
-def _tokens(sentence: Sentence, embedder: Embedder) -> list[str]:
+def _tokens(sentence: Sentence, model: Model) -> list[str]:
     if isinstance(sentence, str):
-        return [token.text for token in embedder.tokenize(sentence)]
+        return [token.text for token in model.tokenize(sentence)]
     return list(sentence)
 
 
 def _check_model(
-    where: str, embedder: Embedder, tokens: list[str], vectors: Array, layers: Layers
+    where: str, model: Model, tokens: list[str], vectors: Array, layers: LayerSpec
 ) -> None:
-    (expected,) = embedder.embed([tokens], layers=layers)
+    (expected,) = model.embed([tokens], layers=layers)
     if not np.allclose(vectors, expected, rtol=_RTOL, atol=_ATOL):
         raise ConfigError(
             f"{where}: the vectors are not those that this model gives for layer {layers!r} (they "

@@ -1,0 +1,1 @@
+"""Vectors of tokens: live, static or stored."""
