@@ -129,6 +129,7 @@ def test_info_of_the_machine(run):
     facts = json.loads(out)
     assert facts["lstm_cell"].startswith(("C kernel", "PyTorch ("))
     assert facts["int8"].startswith(("oneDNN", "none"))
+    assert {"processor", "instruction_sets", "torch_uses"} <= facts.keys()
 
 
 def test_models(run):

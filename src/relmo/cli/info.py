@@ -43,13 +43,17 @@ def info(
 def _system() -> dict[str, Any]:
     import torch
 
+    from relmo.machine import describe_machine
     from relmo.model import int8, kernels
 
+    machine = describe_machine()
     return {
         "relmo": __version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "processor": torch.backends.cpu.get_cpu_capability(),
+        "processor": machine.processor,
+        "instruction_sets": " ".join(machine.instruction_sets),
+        "torch_uses": torch.backends.cpu.get_cpu_capability(),
         "lstm_cell": kernels.description,
         "int8": int8.describe(),
     }
