@@ -174,32 +174,6 @@ def test_parameters_follow_from_the_sizes_in_the_folder(model):
     assert model.n_parameters == characters + dense + 4 * lstm
 
 
-@pytest.mark.parametrize(
-    ("platform", "environment", "expected"),
-    [
-        ("linux", {"RELMO_CACHE": "~/mine"}, "/home/me/mine"),
-        ("win32", {"RELMO_CACHE": "/mine", "LOCALAPPDATA": "/local"}, "/mine"),
-        ("linux", {}, "/home/me/.cache/relmo"),
-        ("linux", {"RELMO_CACHE": "", "XDG_CACHE_HOME": "/xdg"}, "/xdg/relmo"),
-        ("darwin", {"XDG_CACHE_HOME": "/xdg"}, "/home/me/Library/Caches/relmo"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/relmo"),
-    ],
-)
-def test_cache_directory(monkeypatch, platform, environment, expected):
-    for name in ("RELMO_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": "/home/me", **environment}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert cache_directory() == Path(expected)
-
-
-def test_no_home_directory(monkeypatch):
-    monkeypatch.setenv("RELMO_CACHE", "~nobody-of-this-name/cache")
-    with pytest.raises(ConfigError, match="set RELMO_CACHE"):
-        cache_directory()
-
-
 def test_unknown_name():
     with pytest.raises(ConfigError, match=r"'huge'.*small, medium, original, original-5\.5b"):
         fetch("huge")

@@ -1,12 +1,12 @@
 """The models that AI2 published, by name: downloaded once, then read from the cache."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from relmo.errors import ConfigError, FormatError
+from relmo.files import cache_directory as cache_directory
 from relmo.formats.download import download
 
 BASE_URLS = (
@@ -62,24 +62,6 @@ _MODELS = (
     ),
 )
 PUBLISHED = {model.name: model for model in _MODELS}
-
-
-def cache_directory() -> Path:
-    """Where downloads are kept: RELMO_CACHE, or "relmo" in the platform's cache directory."""
-    if own := os.environ.get("RELMO_CACHE"):
-        parent, name = own, ""
-    elif sys.platform == "win32":
-        parent, name = os.environ.get("LOCALAPPDATA") or "~/AppData/Local", "relmo"
-    elif sys.platform == "darwin":
-        parent, name = "~/Library/Caches", "relmo"
-    else:
-        parent, name = os.environ.get("XDG_CACHE_HOME") or "~/.cache", "relmo"
-    try:
-        return Path(parent).expanduser() / name
-    except RuntimeError as error:
-        raise ConfigError(
-            f"no home directory to keep downloads in, expected {parent}: set RELMO_CACHE"
-        ) from error
 
 
 def is_cached(model: str | PublishedModel) -> bool:
