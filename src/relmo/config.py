@@ -152,9 +152,11 @@ class DataConfig(_Values):
 
 
 class ObjectiveConfig(_Values):
-    """The loss: words compared with (0 is all of them), dropout, a factor before gradients.
+    """The loss: cross-entropy by sampled softmax, with dropout.
 
-    With `unigram_bias`, a new softmax begins by knowing how frequent each word is.
+    `n_samples` is the number of negative samples; 0 means the full softmax. The loss is multiplied
+    by `loss_scale`. With `unigram_bias`, the bias of a new softmax starts as the log frequency of
+    each word.
     """
 
     n_samples: Annotated[int, Field(ge=0)] = 4096

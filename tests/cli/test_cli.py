@@ -185,13 +185,13 @@ def test_every_verb_has_a_model():
     options = [p for verb in verbs.values() for p in verb.params if "--model" in p.opts]
     assert len(options) == 11
     for option in options:
-        assert option.default == "en" or "en by default" in option.help
+        assert option.default == "en" or "Default: en" in option.help
 
 
 @pytest.mark.parametrize(
     ("verb", "shown"),
     [
-        (["neighbours"], ["[word]", "[present]"]),
+        (["neighbours"], ["[cat]", "[present]"]),
         (["substitutes"], ["[cat]", "[bank]"]),
         (["index"], ["[present]"]),
         (["index", "search"], ["[cat]"]),

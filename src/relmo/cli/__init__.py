@@ -1,7 +1,7 @@
-"""The `relmo` command: one file a verb, each of which parses, calls the library and prints.
+"""The `relmo` command: one file per verb. A verb parses, calls the library and prints.
 
-Data goes to stdout, talk to stderr. A user's mistake ends with a message and exit code 2. Nothing
-here imports torch until a verb runs, so that `--help` answers at once.
+Data goes to stdout, messages to stderr. A user's mistake ends with a message and exit code 2.
+Nothing here imports torch until a verb runs, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from relmo.errors import RelmoError, RelmoWarning
 
 app = typer.Typer(
     name="relmo",
-    help="ELMo as living software: train, read, embed and explore words in context.",
+    help="ELMo: pre-train, load, embed and explore contextual word vectors.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -55,7 +55,9 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="The version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None: ...
 
