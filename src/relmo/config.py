@@ -38,7 +38,7 @@ class _Values(BaseModel):
 
 
 class EncoderConfig(_Values):
-    """The token encoder: characters (and, in some models, words) to one vector a token."""
+    """The token encoder: characters (and, in some models, words) to one vector per token."""
 
     scheme: Literal["bytes", "lexicon"] = "bytes"
     n_characters: int = Field(N_BYTE_CHARACTERS, ge=0, le=10_000_000)
@@ -120,7 +120,7 @@ class ModelConfig(_Values):
 
     @property
     def n_outputs(self) -> int:
-        """Vectors a token has: the token encoder's and one a layer."""
+        """Vectors per token: the token encoder's and one per LSTM layer."""
         return self.lstm.n_layers + 1
 
 

@@ -4,9 +4,20 @@ Each message says what was found, what was expected and what to do. The command 
 message alone and exits with 2; a traceback means a bug in relmo.
 """
 
+from collections.abc import Sequence
+
 
 class RelmoError(Exception):
-    """Base of every error that relmo raises on purpose."""
+    """Base of every error that relmo raises on purpose.
+
+    Attributes:
+        settings: names of the parameters that the message is about. The message itself does not
+            name command-line options; the command line adds those with these names.
+    """
+
+    def __init__(self, *arguments: object, settings: Sequence[str] = ()) -> None:
+        super().__init__(*arguments)
+        self.settings = tuple(settings)
 
 
 class ConfigError(RelmoError):

@@ -343,3 +343,13 @@ def test_a_reader_that_goes_away_is_no_error_to_shout_about(model, tmp_path):
         command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert found.stderr == ""
+
+
+def test_errors_name_the_options_of_the_verb_that_ran(run, model, tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 .\n")
+    assert run("embed", "latin.txt", "-m", model, "-o", "a.npz")[2].endswith(
+        " Options: --encoding, --errors.\n"
+    )
+    _, _, said = run("index", "build", "latin.txt", "-m", model, "-o", "i", "--lines")
+    assert "Give the right encoding" in said
+    assert "Options" not in said  # it has none for that

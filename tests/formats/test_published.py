@@ -260,7 +260,7 @@ def test_a_cut_download_is_resumed(server, weights):
 def test_a_cut_download_is_resumed_by_a_later_call(server, weights, monkeypatch):
     monkeypatch.setattr(module, "RETRY_PAUSES", ())
     server.plan.append(Answer(cut=CUT))
-    with pytest.raises(FormatError, match=r"cut after 30,000 of 102,408 bytes"):
+    with pytest.raises(FormatError, match=r"lost after 30,000 of 102,408 bytes"):
         download([server.base_url], weights)
     assert not weights.exists()
     assert leftovers(weights) == {"weights.hdf5.partial", "weights.hdf5.tag"}
@@ -432,7 +432,7 @@ def test_a_page_does_not_spoil_what_has_arrived(server, weights, headers):
 def test_a_wrong_file_is_not_continued(server, weights, monkeypatch):
     monkeypatch.setattr(module, "RETRY_PAUSES", ())
     server.plan.append(Answer(WEIGHTS + NEWER, cut=CUT))
-    with pytest.raises(FormatError, match="cut after"):
+    with pytest.raises(FormatError, match="lost after"):
         download([server.base_url], weights)
     server.plan.append(Answer(WEIGHTS + NEWER))
     with pytest.raises(FormatError, match="expected 102,408 bytes, found 204,816"):
@@ -470,7 +470,7 @@ def test_an_answer_without_length_is_refused(server, weights, length):
 def test_more_announced_than_sent(server, weights):
     lie = Answer(headers={"Content-Length": str(len(WEIGHTS) + 10)})
     server.plan.extend([lie] * 4)
-    with pytest.raises(FormatError, match=r"cut after 102,408 of 102,418 bytes"):
+    with pytest.raises(FormatError, match=r"lost after 102,408 of 102,418 bytes"):
         download([server.base_url], weights)
     assert not weights.exists()
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from relmo import __version__
 from relmo.cli.convert import convert
@@ -62,6 +64,17 @@ def _options(
 ) -> None: ...
 
 
+def _find_flags(arguments: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """The options of the verb on the command line that set these parameters, as they are typed."""
+    command: Any = get_command(app)
+    for argument in arguments:
+        if not hasattr(command, "commands") or argument not in command.commands:
+            break
+        command = command.commands[argument]
+    options = {p.name: max(p.opts, key=len) for p in command.params if p.opts[0].startswith("-")}
+    return [options[name] for name in settings if name in options]
+
+
 def main() -> None:
     """Run the command line."""
     show = warnings.showwarning
@@ -73,7 +86,8 @@ def main() -> None:
     try:
         app()
     except RelmoError as error:
-        typer.echo(f"Error: {error}", err=True)
+        flags = _find_flags(sys.argv[1:], error.settings)
+        typer.echo(f"Error: {error}" + f" Options: {', '.join(flags)}." * bool(flags), err=True)
         leave(int(getattr(error, "exit_code", 2)))
     except SystemExit as end:
         leave(end.code)
