@@ -99,7 +99,7 @@ def test_it_cannot_be_written_as_bilm_tf(tmp_path):
     for name, word_dim in (("both", 5), ("characters", 0)):
         write_random(tmp_path / name, word_dim=word_dim)
         contents = read_model(tmp_path / name)
-        with pytest.raises(FormatError, match=r"holds byte models only\. Use --to relmo"):
+        with pytest.raises(FormatError, match=r"holds byte models only\. Use relmo's format"):
             WRITERS["bilm-tf"](contents, tmp_path / "written")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["both", "characters"]
 

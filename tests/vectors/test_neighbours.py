@@ -171,10 +171,10 @@ def test_the_verb_on_a_sentence(run, folder):
     [
         (["cat", "--corpus", "text.txt"], "Mark the word"),
         (["the [cat]", "--static", "text.txt"], "leave --static out"),
-        (["the [cat]"], "Say where to look"),
+        (["the [cat]"], "either --corpus TEXT or --index DIR"),
         (["[the] [cat]", "--corpus", "text.txt"], "found 2"),
         (["a [] cat", "--corpus", "text.txt"], "splits as 'nothing'"),
-        (["the [cat]", "--index", "text.txt"], "is no index"),
+        (["the [cat]", "--index", "text.txt"], "is not an index"),
         (["the [cat]", "--corpus", "text.txt", "--layer", "7"], "layer"),
     ],
 )

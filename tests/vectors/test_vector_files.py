@@ -40,7 +40,7 @@ def found_in(index, query):
 
 def test_every_sink_is_a_source_but_the_one_without_sentences(tmp_path):
     assert set(vector_files.SOURCES) == set(SINKS) - {".npz"}
-    with pytest.raises(ConfigError, match="does not hold the sentences"):
+    with pytest.raises(ConfigError, match="holds vectors without their sentences"):
         next(vector_files.read_vectors(tmp_path / "vectors.npz"))
 
 
@@ -181,7 +181,7 @@ def test_hostile_hdf5(tmp_path, kind):
     path = tmp_path / "vectors.hdf5"
     with h5py.File(path, "w") as file:
         fill_hdf5(file, kind)
-    with pytest.raises(FormatError, match="damaged, or not what"):
+    with pytest.raises(FormatError, match="damaged, or was not written by"):
         list(vector_files.read_vectors(path))
 
 
@@ -193,7 +193,7 @@ def test_hostile_safetensors(tmp_path, sentences):
     if sentences == "{}":
         assert list(vector_files.read_vectors(path)) == []  # no sentence, no vector
         return
-    with pytest.raises(FormatError, match="damaged, or not what"):
+    with pytest.raises(FormatError, match="damaged, or was not written by"):
         list(vector_files.read_vectors(path))
 
 
@@ -212,7 +212,7 @@ def test_hostile_parquet(tmp_path):
         facts = {"n_layers": "1", "dim": "2"} if facts is None else facts
         columns = {name: value for name, value in columns.items() if value is not None}
         parquet.write_table(arrow.table(columns, metadata=facts), path)
-        with pytest.raises(FormatError, match="damaged, or not what"):
+        with pytest.raises(FormatError, match="damaged, or was not written by"):
             list(vector_files.read_vectors(path))
 
     refused({})

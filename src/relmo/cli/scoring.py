@@ -1,4 +1,4 @@
-"""Text read and scored, sentence by sentence."""
+"""Read and score a text, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import typer
 if TYPE_CHECKING:
     from relmo.inference.scoring import ScoredSentence
 
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="One sentence a line; - is stdin.")]
+Text = Annotated[
+    str, typer.Argument(metavar="TEXT", help="Text, one sentence per line; - is stdin.")
+]
 
 
 def score_lines(
@@ -25,7 +27,7 @@ def score_lines(
     options: Path | None,
     fit: bool = False,
 ) -> Iterator[tuple[str, ScoredSentence]]:
-    """Each line, or sentence of prose, and its scores, with a progress bar."""
+    """Yield each line, or sentence of prose, with its scores; shows a progress bar."""
     from relmo.inference.model import load
     from relmo.progress import progress
     from relmo.text.corpus import read_lines

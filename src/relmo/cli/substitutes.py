@@ -1,4 +1,4 @@
-"""`relmo substitutes`: words that fit in the place of another."""
+"""`relmo substitutes`: words that fit in place of another."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from relmo.cli import arguments as arg
 
 
 def substitutes(
-    sentence: Annotated[str, typer.Argument(help=r'With the word in brackets: "The \[cat] sat".')],
+    sentence: Annotated[
+        str, typer.Argument(help=r'Sentence with one word in brackets: "The \[cat] sat".')
+    ],
     model: arg.Model = arg.ENGLISH,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many words.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of words.")] = 10,
     tokenizer: arg.Tokenizer = None,
     options: arg.Options = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    r"""List words that fit in the place of the marked one, best first.
+    r"""List words that fit in place of the marked one, best first.
 
-    Scores are natural logarithms of probability: forward given what comes before, backward given
-    what comes after, and their sum, the product of both. The share is that product's among all
-    words of the model's vocabulary.
+    Forward is the log-probability (natural logarithm) given the words before, backward given the
+    words after, and score their sum. The share is the probability by score: exp(score), normalised
+    over the vocabulary.
 
     [bold]Examples[/bold]
 

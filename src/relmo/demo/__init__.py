@@ -168,15 +168,15 @@ def _tell_training(seconds: float, seed: int, encoding: str) -> Iterator[Text]:
     n_words = sum(len(paragraph.split()) for paragraph in manual)
     yield from _title(
         "5. Learning, live",
-        f"A tiny model reads Python's own manual ({n_words:,} words) for {seconds:g} seconds. Its "
-        "perplexity is among how many words it hesitates, in text that it does not learn from.",
+        f"A tiny model reads Python's own manual ({n_words:,} words) for {seconds:g} seconds. The "
+        "chart shows its perplexity on held-out text: lower is better.",
     )
     run = train_live(manual, seconds, seed)
     yield from map(Text, draw_chart(run.curve, blocks_for(encoding)))
     before, after = run.curve[0][1], run.curve[-1][1]
     yield Text(
-        f"\n  Perplexity {before:,.0f} in the beginning, {after:,.0f} in the end; "
-        f"{run.words_per_second:,.0f} words a second."
+        f"\n  Perplexity {before:,.0f} at the start, {after:,.0f} at the end; "
+        f"{run.words_per_second:,.0f} words per second."
     )
     yield from _command("relmo pretrain", "novels/", "-o my-run", "--max-minutes 15")
 
