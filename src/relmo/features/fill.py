@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relmo.errors import ConfigError, DataError, FormatError
+from relmo.errors import DataError, FormatError
 from relmo.features.datasets import TABLE_SUFFIX, show_bytes
 from relmo.features.layers import Features
 from relmo.features.manifest import DTYPES, Manifest, Part, Table
@@ -25,8 +25,10 @@ KIND = "features"
 BATCH_TOKENS = 8192  # padded, that are computed at a time
 PART_BYTES = 64 << 20  # after which what is computed is safe from a kill
 VALUES = {"float16": torch.float16, "float32": torch.float32}
-INDEX = frozenset(("hashes", "spans", "words"))  # tables that are known before any vector is
-_SAME = 1e-3  # layer 0 of a word may differ by rounding, relative to the largest value
+INDEX = frozenset(("hashes", "spans", "words"))  # tables that say where vectors are
+_COMPARED = 16  # numbers of layer 0
+_ROUNDING = 1e-3  # by which they may differ, relative to the largest, on some processors
+_TOO_LARGE = 65520  # rounds to infinity in float16
 
 
 def dataset_settings(features: Features, dtype: str, n_sentences: int) -> dict[str, Any]:
@@ -35,11 +37,21 @@ def dataset_settings(features: Features, dtype: str, n_sentences: int) -> dict[s
     return {"dtype": dtype, **sizes, "n_sentences": n_sentences}
 
 
+def table_layout(n_layers: int, dim: int, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type and shape of the rows of each table."""
+    layout: dict[str, tuple[str, tuple[int, ...]]]
+    layout = {"hashes": ("bytes16", ()), "spans": ("int64", (2,))}
+    if n_layers == 1:
+        return layout | {"layers": (dtype, (1, dim))}
+    layout |= {"words": ("int32", ()), "layer0": (dtype, (dim,))}
+    return layout | {"layers": (dtype, (n_layers - 1, dim))}
+
+
 class Fill:
     """A data set that is being filled, in a folder that this process has locked.
 
     Attributes:
-        manifest: of what is safely on disk; of nothing yet until `start` or `resume`.
+        manifest: of what is safely on disk.
     """
 
     def __init__(self, folder: Path, features: Features, plan: Plan, dtype: str) -> None:
@@ -47,14 +59,15 @@ class Fill:
         self._n_own = min(1, features.n_layers - 1)  # layers kept once per word: layer 0, or none
         settings = dataset_settings(features, dtype, len(plan.sentences))
         settings |= {"name": features.name, "n_tokens": plan.n_rows - 2 * len(plan.sentences)}
-        shape = (features.n_layers - self._n_own, features.dim)
-        index = self._index()
-        tables = [
-            Table(name, kind, rows.shape[1:], len(rows)) for name, (kind, rows) in index.items()
-        ]
-        if self._n_own:
-            tables.append(Table("layer0", dtype, (features.dim,), plan.n_words))
-        tables.append(Table("layers", dtype, shape, plan.n_rows))
+        n_rows = {
+            "hashes": len(plan.hashes),
+            "spans": len(plan.spans),
+            "words": plan.n_rows,
+            "layer0": plan.n_words,
+            "layers": plan.n_rows,
+        }
+        layout = table_layout(features.n_layers, features.dim, dtype)
+        tables = [Table(name, *row, n_rows[name]) for name, row in layout.items()]
         self.manifest = Manifest(KIND, features.identity, settings, tuple(tables))
 
     def resume(self, found: Manifest) -> None:
@@ -72,8 +85,8 @@ class Fill:
             or self._plan.starts[first] != n_rows
             or (self._n_own and found.n_complete("layer0") != n_words)
             or any(
-                _sums(found, name) != [_sha256(rows, dtype)]
-                for name, (dtype, rows) in self._index().items()
+                _sums(found, name) != [_sha256(rows, found.table(name).dtype)]
+                for name, rows in self._index().items()
             )
         ):
             raise FormatError(f"{self._folder} was begun in another way.")
@@ -105,12 +118,14 @@ class Fill:
         }
         n_words = self.manifest.n_complete("layer0")
         for chunk in chunks:
-            x = self._vectors(chunk)  # (K, n, D)
+            x, tokens = self._vectors(chunk)  # (K, B · T, D) and (n,)
             if self._n_own:
-                writers["layer0"].write(self._round(self._new_words(chunk, x[0], n_words)))
+                new = self._new_words(chunk, x[0], tokens, n_words)
+                writers["layer0"].write(self._round(x[0, new]))
                 n_words = int(self._plan.word_stops[chunk.stop])
-            writers["layers"].write(self._round(x[self._n_own :].transpose(0, 1)))
-            advance(x.shape[1])
+            rows = self._round(x[self._n_own :].transpose(0, 1))  # (B · T, K - 1, D)
+            writers["layers"].write(rows if len(tokens) == len(rows) else rows[tokens])
+            advance(len(tokens))
             is_last = chunk.stop == len(self._plan.sentences)
             if is_last or sum(writer.n_bytes for writer in writers.values()) >= PART_BYTES:
                 parts = [writer.finish_part() for writer in writers.values()]
@@ -118,8 +133,8 @@ class Fill:
                 self.manifest.write(self._folder)
 
     @torch.no_grad()
-    def _vectors(self, chunk: slice) -> Tensor:
-        """(K, n, D) of the tokens of some sentences, in the order of their rows."""
+    def _vectors(self, chunk: slice) -> tuple[Tensor, Tensor]:
+        """(K, B · T, D) of some sentences, and (n,) where their tokens are, in order of rows."""
         features, sentences = self._features, self._plan.sentences[chunk]
         layers = features.batch(sentences, boundaries=True)
         expected = [len(sentence) + 2 for sentence in sentences]
@@ -129,44 +144,46 @@ class Fill:
                 f"Features {features.name!r} gave vectors of shape {tuple(layers.values.shape)} "
                 f"for a batch with boundaries, expected {shape} and a mask of these sentences."
             )
-        return layers.values[:, layers.mask].float().cpu()
+        tokens = layers.mask.cpu().view(-1).nonzero()[:, 0]
+        return layers.values.cpu().flatten(1, 2), tokens
 
-    def _new_words(self, chunk: slice, x: Tensor, n_words: int) -> Tensor:
-        """(w, D) layer 0 of the words that come for the first time, from that of all rows."""
+    def _new_words(self, chunk: slice, x: Tensor, tokens: Tensor, n_words: int) -> Tensor:
+        """(w,) where in x (B · T, D), which is layer 0, words come for the first time."""
         start, stop = self._plan.starts[[chunk.start, chunk.stop]]
         words, first, inverse = np.unique(
             self._plan.words[start:stop], return_index=True, return_inverse=True
         )
-        by_word = x[torch.from_numpy(first)]
-        if ((x - by_word[torch.from_numpy(inverse)]).abs().amax() > _SAME * x.abs().amax()).item():
+        # Some numbers of each vector tell whether it depends on more than the word.
+        some = x[:, :: max(1, x.shape[1] // _COMPARED)].numpy()[tokens.numpy()]
+        if np.abs(some - some[first[inverse]]).max() > _ROUNDING * np.abs(some).max():
             raise DataError(
                 f"Layer 0 of the features {self._features.name!r} differs between two occurrences "
                 "of a word, expected the same vector: the store keeps it once per word."
             )
-        return by_word[torch.from_numpy(words >= n_words)]
+        return tokens[torch.from_numpy(first[words >= n_words])]
 
     def _round(self, x: Tensor) -> Tensor:
-        rounded = x.to(VALUES[self._dtype])
-        if not rounded.isfinite().all() and x.isfinite().all():
-            raise ConfigError(
-                f"The features {self._features.name!r} have values up to {x.abs().max():.3g}, "
-                f"more than {self._dtype} can hold. Store them as float32."
-            )
-        return rounded.contiguous()
+        """The same numbers as they are stored, in one block of memory."""
+        if x.numel():
+            low, high = x.aminmax()
+            largest = max(-low.item(), high.item())
+            if self._dtype == "float16" and _TOO_LARGE <= largest < np.inf:
+                raise DataError(
+                    f"The features {self._features.name!r} have values up to {largest:.3g}, more "
+                    "than float16 can hold. Store them as float32."
+                )
+        return torch.empty(x.shape, dtype=VALUES[self._dtype]).copy_(x)
 
-    def _index(self) -> dict[str, tuple[str, np.ndarray]]:
-        """The tables that are known now: type and rows."""
+    def _index(self) -> dict[str, np.ndarray]:
+        """The tables that are known before any vector is."""
         plan = self._plan
-        index: dict[str, tuple[str, np.ndarray]] = {
-            "hashes": ("bytes16", plan.hashes),
-            "spans": ("int64", plan.spans),
-        }
-        return index | ({"words": ("int32", plan.words)} if self._n_own else {})
+        index: dict[str, np.ndarray] = {"hashes": plan.hashes, "spans": plan.spans}
+        return index | ({"words": plan.words} if self._n_own else {})
 
     def _write_index(self) -> None:
         parts = []
         with self._told_of_full_disk():
-            for name, (_, rows) in self._index().items():
+            for name, rows in self._index().items():
                 with _PartWriter(self._folder, self.manifest, name) as writer:
                     writer.write(rows)
                     parts.append(writer.finish_part())

@@ -47,7 +47,7 @@ class Layers:
         Raises:
             ConfigError: There is one layer only, as static vectors have.
         """
-        self._check_contextual("a mean of LSTM layers")
+        self._check_contextual("mean of LSTM layers")
         return self.values[1:].mean(dim=0)
 
     def context(self) -> Tensor:
@@ -59,7 +59,7 @@ class Layers:
         Raises:
             ConfigError: There is one layer only, or the dimension is odd.
         """
-        self._check_contextual("a context")
+        self._check_contextual("context")
         if self.values.shape[-1] % 2:
             raise ConfigError(
                 f"The vectors have {self.values.shape[-1]} dimensions, expected an even number: "
@@ -72,7 +72,7 @@ class Layers:
     def _check_contextual(self, view: str) -> None:
         if len(self.values) < 2:
             raise ConfigError(
-                f"These vectors have one layer, expected several: there is no {view} of them. "
+                f"These vectors have one layer, expected several: there is no {view}. "
                 "Take the layers of a biLM, or the one layer as it is."
             )
 

@@ -30,7 +30,7 @@ from relmo.arrays import IntArray
 from relmo.errors import ConfigError, DataError, FormatError, RelmoWarning
 from relmo.features import datasets
 from relmo.features.datasets import TABLE_SUFFIX, VERIFIED, DatasetDirectory, Reader
-from relmo.features.fill import INDEX, KIND, VALUES, Fill, dataset_settings
+from relmo.features.fill import INDEX, KIND, VALUES, Fill, dataset_settings, table_layout
 from relmo.features.layers import Features, Layers, Sentences
 from relmo.features.manifest import DTYPES, MANIFEST, Manifest, Table
 from relmo.features.plan import Hashes, Plan, hash_sentences
@@ -222,7 +222,12 @@ def _read_complete(
     manifest = Manifest.read(folder)
     expected = dataset_settings(features, dtype, len(hashes))
     found = {name: manifest.settings.get(name) for name in expected}
-    if manifest.kind != KIND or manifest.identity != features.identity or found != expected:
+    layout = {table.name: (table.dtype, table.shape) for table in manifest.tables}
+    if (
+        (manifest.kind, manifest.identity, found) != (KIND, features.identity, expected)
+        or layout != table_layout(features.n_layers, features.dim, dtype)
+        or not isinstance(manifest.settings.get("n_tokens"), int)
+    ):
         raise FormatError(f"{folder / MANIFEST} is of another data set.")
     manifest.check_sizes(folder)
     if not manifest.is_complete:
