@@ -23,8 +23,8 @@ from relmo.text.vocabulary import SPECIAL
 from relmo.vectors.choice import choose
 from relmo.vectors.embedder import Embedder
 from relmo.vectors.index import Hit, VectorIndex, write_index
-from relmo.vectors.sources import are_vectors, read_embedded
 from relmo.vectors.static import StaticVectors
+from relmo.vectors.vector_files import are_vectors, read_embedded
 
 Layer = Literal["average", "top"] | int
 
