@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fakes import SENTENCES, FakeFeatures
+from features.fakes import SENTENCES, FakeFeatures
 
 from relmo.errors import ConfigError
 

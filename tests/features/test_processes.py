@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import FakeFeatures
+from features.fakes import FakeFeatures
 
 from relmo.features.store import FeatureStore
 
 SENTENCES = [[f"w{i % 50}", f"v{i}"] for i in range(400)]
 CHILD = """
 import sys, time
-from fakes import FakeFeatures
+from features.fakes import FakeFeatures
 from relmo.features import fill
 from relmo.features.store import FeatureStore
 directory, seconds = sys.argv[1], float(sys.argv[2])
@@ -34,7 +34,7 @@ print("computed", live.n_computed, float(stored.batch(sentences).values.double()
 
 
 def start(directory, seconds):
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[1])
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from fakes import SENTENCES, FakeFeatures
+from features.fakes import SENTENCES, FakeFeatures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

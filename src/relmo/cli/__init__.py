@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from relmo import __version__
+from relmo.cli.cache import cache
 from relmo.cli.convert import convert
 from relmo.cli.demo import demo
 from relmo.cli.embed import embed
@@ -41,7 +42,7 @@ app = typer.Typer(
 explore = (neighbours, senses, perplexity, score, substitutes)
 for verb in (pretrain, embed, *explore, info, convert, models, demo):
     app.command()(verb)
-for name, group in {"index": index, "probe": probe}.items():
+for name, group in {"index": index, "probe": probe, "cache": cache}.items():
     app.add_typer(group, name=name)
 
 
