@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import time
 
 import numpy as np
@@ -17,6 +18,14 @@ from relmo.features.manifest import MANIFEST, Manifest
 from relmo.features.store import FeatureStore, default_directory
 
 MANY = [[f"w{i % 7}", f"v{i}"] + ["x"] * (i % 5) for i in range(60)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_waiting_for_the_disk():
+    """Only a power cut would show the difference."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture
@@ -445,6 +454,31 @@ def test_a_reader_that_was_killed_does_not_hold_its_data_set(store):
     directory = datasets.DatasetDirectory(store.directory, 1)
     assert directory.remove(stored.folder.name)
     assert not stored.folder.exists()
+
+
+def test_a_store_that_may_only_be_read(store, monkeypatch):
+    live = FakeFeatures()
+    folder = store.open(live, SENTENCES).folder
+    before = {path.name for path in folder.iterdir()}
+    monkeypatch.setattr(datasets.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(datasets, "_try_lock", None)  # no lock is tried
+    stored = store.open(live, SENTENCES)
+    assert is_stored(stored, live)
+    stored.close()
+    assert {path.name for path in folder.iterdir()} <= before | {"verified"}
+
+
+def test_stored_features_go_to_worker_processes(store):
+    live = FakeFeatures()
+    stored = store.open(live, SENTENCES)
+    sent = pickle.dumps(stored)
+    assert len(sent) < 1000
+    copy = pickle.loads(sent)
+    assert is_stored(copy, live)
+    stored.close()
+    assert datasets.DatasetDirectory(store.directory, 1).datasets()[0].in_use
+    copy.close()
+    assert not datasets.DatasetDirectory(store.directory, 1).datasets()[0].in_use
 
 
 def test_the_list_of_data_sets(store):

@@ -77,7 +77,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"reader-{os.getpid()}-{secrets.token_hex(4)}.lock"
-        self._lock = _try_lock(self._path)
+        self._lock = _try_lock(self._path) if os.access(folder, os.W_OK) else None
         self._pid = os.getpid()
 
     def close(self) -> None:
@@ -115,6 +115,9 @@ class DatasetDirectory:
     @contextmanager
     def locked(self, name: str) -> Iterator[Path]:
         """The folder of a data set, made if need be, for this process alone; waits for others."""
+        if (self.path / name).is_dir() and not os.access(self.path / name, os.W_OK):
+            yield self.path / name  # of somebody else, to be read only: nobody here can change it
+            return
         lock = self._try_folder(name)
         if lock is None:
             with progress("Waiting for a process that computes the same features"):

@@ -145,7 +145,7 @@ class Fill:
                 f"for a batch with boundaries, expected {shape} and a mask of these sentences."
             )
         tokens = layers.mask.cpu().view(-1).nonzero()[:, 0]
-        return layers.values.cpu().flatten(1, 2), tokens
+        return layers.values.detach().cpu().flatten(1, 2), tokens
 
     def _new_words(self, chunk: slice, x: Tensor, tokens: Tensor, n_words: int) -> Tensor:
         """(w,) where in x (B · T, D), which is layer 0, words come for the first time."""

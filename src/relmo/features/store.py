@@ -168,6 +168,10 @@ class StoredFeatures:
         values[n_by_word:] = x.view(*mask.shape, *x.shape[1:]).permute(2, 0, 1, 3)
         return Layers(values, torch.from_numpy(mask))
 
+    def __reduce__(self) -> tuple[type[StoredFeatures], tuple[Path, str]]:
+        # Worker processes of a data loader map the files themselves.
+        return StoredFeatures, (self.folder, self.name)
+
     def close(self) -> None:
         """Say that the data set is no longer in use, which the end of the process does too."""
         self._close()
@@ -235,7 +239,11 @@ def _read_complete(
     verified = (folder / VERIFIED).exists()
     manifest.check_sums(folder, INDEX if verified and not verify else None)
     stored = StoredFeatures(folder, features.name)
-    _check_index(stored, hashes)
+    try:
+        _check_index(stored, hashes)
+    except FormatError:
+        stored.close()  # some systems remove no file that is mapped
+        raise
     if not verified:
         with suppress(OSError):
             (folder / VERIFIED).touch()
