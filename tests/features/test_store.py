@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from relmo.errors import ConfigError, DataError, FormatError, RelmoWarning
 from relmo.features import datasets, fill
+from relmo.features.layers import Layers
 from relmo.features.manifest import MANIFEST, Manifest
 from relmo.features.store import FeatureStore, default_directory
 
@@ -72,6 +73,26 @@ def test_stored_vectors_are_the_live_ones(tmp_path_factory, data, sentences, n_l
         assert torch.equal(found.values, expected.values.to(getattr(torch, dtype)).float())
         assert torch.equal(found.mask, expected.mask)
         assert found.values.dtype == torch.float32
+
+
+def test_the_layers_of_a_model_are_stored(store, tiny):
+    class Live:
+        name, identity = "tiny", "tiny"
+        n_layers, dim = tiny.config.n_outputs, tiny.config.output_dim
+
+        @torch.no_grad()
+        def batch(self, sentences, *, boundaries=False):
+            found = tiny.bilm(tiny.batch(sentences))
+            layers = Layers(found.layers, found.mask)
+            return layers if boundaries else layers.without_boundaries()
+
+    sentences = SENTENCES[:4] + MANY
+    stored = store.open(Live(), sentences)
+    found = stored.batch(sentences).values.unbind(1)
+    for x, vectors in zip(found, tiny.embed(sentences, layers="all"), strict=True):
+        # A float32 may differ in its last bits between batches, and so be rounded otherwise.
+        assert np.allclose(x[:, : vectors.shape[1]], vectors, rtol=2**-10, atol=1e-5)
+        assert not x[:, vectors.shape[1] :].any()
 
 
 @pytest.mark.usefixtures("small_parts")

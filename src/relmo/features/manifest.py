@@ -25,6 +25,7 @@ import numpy as np
 from relmo import __version__
 from relmo.errors import FormatError
 from relmo.files import written_atomically
+from relmo.progress import progress
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -265,16 +266,22 @@ class Manifest:
         Raises:
             FormatError: One is wrong.
         """
+        chosen: list[tuple[Part, int, int]] = []  # with first byte and number of bytes
         offsets: dict[str, int] = {}
         for part in self.parts:
             start = offsets.get(part.file, 0)
             n_bytes = (part.stop - part.start) * self.table(part.table).row_bytes
             offsets[part.file] = start + n_bytes
             if tables is None or part.table in tables:
+                chosen.append((part, start, n_bytes))
+        total = sum(n_bytes for _, _, n_bytes in chosen)
+        with progress("Comparing checksums", total, "bytes") as advance:
+            for part, start, n_bytes in chosen:
                 path = directory / part.file
                 if _sha256(path, start, n_bytes) != part.sha256:
                     rows = f"rows {part.start} to {part.stop}"
                     raise FormatError(f"{path} is damaged: {rows} have another checksum.")
+                advance(n_bytes)
 
     def _check_ranges(self) -> None:
         tables = {table.name: table for table in self.tables}
