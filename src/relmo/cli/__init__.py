@@ -16,6 +16,7 @@ import typer
 from typer.main import get_command
 
 from relmo import __version__
+from relmo.cli.cache import cache
 from relmo.cli.convert import convert
 from relmo.cli.demo import demo
 from relmo.cli.embed import embed
@@ -43,7 +44,7 @@ app = typer.Typer(
 explore = (neighbours, senses, perplexity, score, substitutes)
 for verb in (pretrain, embed, *explore, info, convert, models, demo):
     app.command()(verb)
-for name, group in {"index": index, "probe": probe}.items():
+for name, group in {"index": index, "probe": probe, "cache": cache}.items():
     app.add_typer(group, name=name)
 
 

@@ -1,1 +1,1 @@
-"""Vectors of tokens: live, static or stored."""
+"""Vectors of tokens, computed when they are asked for or kept in a store on disk."""
