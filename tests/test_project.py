@@ -114,3 +114,17 @@ def test_bug_reports_ask_for_the_system():
     (field,) = (f for f in form["body"] if f["id"] == "system")
     assert "relmo info --system" in field["attributes"]["label"]
     assert field["validations"]["required"]
+
+
+def test_readme_is_short_and_names_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 160
+    assert re.search(r"^make demo\b", text, re.MULTILINE)
+    assert re.search(r"^make test\b", text, re.MULTILINE)
+
+
+def test_architecture_page_has_a_line_for_every_package():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^  (\w+)/ +\w", text[: text.index("\ntests/")], re.MULTILINE))
+    packages = {path.parent.name for path in (ROOT / "src" / "relmo").glob("*/__init__.py")}
+    assert packages <= listed
