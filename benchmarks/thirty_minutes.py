@@ -12,9 +12,9 @@ What is in `race` already is not done again: two runs with --only give the same 
 BERT is ModernBERT of transformers, smaller: its layers (norms before, rotary positions, gates)
 and its share of masked pieces. With BERT's first layers (norms after, learned positions) half an
 hour was over before they looked at context: the loss stayed where the embeddings alone had brought
-it (docs/results.md). It gets what helps in a short time too: full sequences, no padding, the output
-layer only where a piece is masked, output biases that begin at the pieces' frequencies (as relmo's
-do).
+it (docs/results/small-bert.md). It gets what helps in a short time too: full sequences, no padding,
+the output layer only where a piece is masked, output biases that begin at the pieces' frequencies
+(as relmo's do).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_the_pages_with_examples_are_found():
 def relmo_commands(text):
     """The arguments of every `relmo ...` in a page's shell blocks; synopses are left out."""
     for _, code in blocks(text, "sh"):
-        for line in code.splitlines():
+        for line in code.replace("\\\n", " ").splitlines():
             words = [*shlex.split(line, comments=True), "|"]
             while words:
                 end = next(i for i, word in enumerate(words) if word in SHELL_WORDS)
