@@ -75,7 +75,7 @@ def test_an_unknown_preset(pretrain):
     ("setting", "said"),
     [
         ("train.epochs", "names no value"),
-        ("epochs=3", "The configuration with --set has settings that do not fit"),
+        ("epochs=3", "The changed configuration has settings that do not fit"),
         ("train.epoch=3", "train.epoch"),
         ("train.epochs=many", "train.epochs"),
         ("train.learning_rate=-1", "greater than 0"),
