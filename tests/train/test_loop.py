@@ -15,12 +15,12 @@ import torch
 from toy import BATCH, N_EPOCH_STEPS, ToyLearner, ToySource, make_config
 
 from relmo.errors import CheckpointError, DataError, TrainingError
-from relmo.train import course as course_module
+from relmo.train import state as state_module
 from relmo.train.checkpoint import read_checkpoint
-from relmo.train.course import Course
 from relmo.train.log import read_metrics
 from relmo.train.loop import Step, train
 from relmo.train.run_directory import RunDirectory
+from relmo.train.state import TrainState
 from relmo.train.world import World
 
 TOY = Path(__file__).with_name("toy.py")
@@ -344,7 +344,7 @@ def test_a_validation_that_is_not_finite(tmp_path):
 
 
 def test_divergence_ends_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(course_module, "RECENT_STEPS", 10)
+    monkeypatch.setattr(state_module, "RECENT_STEPS", 10)
     learner = ToyLearner()
     learn = learner.learn
 
@@ -361,13 +361,13 @@ def test_divergence_ends_it(tmp_path, monkeypatch):
 
 def test_small_or_negative_losses_do_not_diverge():
     for low, high in ((0.01, 0.5), (-8.0, -1.0), (0.0, 0.9)):
-        course = Course()
+        train_state = TrainState()
         for loss in [low] * 150 + [high] * 150:
-            course.add_step(loss, 1, {})
-            assert course.rise(0) is None
-    course = Course(losses=[9.0] * 100, step=100)
-    assert course.rise(1) is None  # the warm-up is no part of it
-    assert course.lowest is None
+            train_state.add_step(loss, 1, {})
+            assert train_state.rise(0) is None
+    train_state = TrainState(losses=[9.0] * 100, step=100)
+    assert train_state.rise(1) is None  # the warm-up is no part of it
+    assert train_state.lowest is None
 
 
 # ---- several ranks ------------------------------------------------------------------------------

@@ -97,9 +97,9 @@ def write_result(run: RunDirectory, contents: ModelContents, n_samples: int) -> 
 
 
 def _card(
-    config: PretrainConfig, facts: Facts, course: Any, init: ModelContents | None
+    config: PretrainConfig, facts: Facts, train_state: Any, init: ModelContents | None
 ) -> dict[str, str]:
-    best = course.get("best") or {}
+    best = train_state.get("best") or {}
     names = ", ".join(facts.texts[:20]) + (", …" if len(facts.texts) > 20 else "")
     train, data, objective = config.train, config.data, config.objective
     card = {
@@ -107,8 +107,8 @@ def _card(
         "sentences": f"{facts.n_sentences:,}",
         "tokens": f"{facts.n_tokens:,}, {facts.n_distinct:,} distinct",
         "vocabulary": f"{facts.n_words:,} words, {100 * facts.coverage:.2f} % of the tokens",
-        "trained": f"{course['tokens']:,} tokens in {course['step']:,} steps, "
-        f"{course['seconds'] / 60:.1f} minutes",
+        "trained": f"{train_state['tokens']:,} tokens in {train_state['step']:,} steps, "
+        f"{train_state['seconds'] / 60:.1f} minutes",
         "recipe": f"{train.optimizer}, learning rate {train.learning_rate:g}, {data.layout}, "
         f"{objective.n_samples or 'all'} samples, dropout {objective.dropout:g}, "
         f"case noise {data.case_noise:g}, seed {train.seed}",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from relmo.errors import ConfigError, DataError
 from relmo.files import written_atomically
-from relmo.train.course import perplexity
 from relmo.train.log import read_metrics
+from relmo.train.state import perplexity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,11 +26,11 @@ from relmo.errors import CheckpointError, DataError, TrainingError
 from relmo.prefetch import prefetch
 from relmo.progress import Advance, progress
 from relmo.train.checkpoint import read_checkpoint
-from relmo.train.course import Course, perplexity
 from relmo.train.interruption import SIGNALS, Interrupted, interruptions
 from relmo.train.log import MetricsLog
 from relmo.train.optim import learning_rate_at
 from relmo.train.run_directory import RunDirectory
+from relmo.train.state import TrainState, perplexity
 from relmo.train.world import World
 
 ROW_STEPS = 10  # between rows of metrics.jsonl
@@ -120,22 +120,24 @@ def train(
         Interrupted: after SIGTERM or Ctrl-C, everything saved. A second Ctrl-C leaves at once.
         TrainingError: when the loss is no number any more, or rises without end.
     """
-    course = _restore(learner, run, world) if resume else Course()
-    training = _Training(learner, config, run, world, n_epoch_tokens, course)
+    train_state = _restore(learner, run, world) if resume else TrainState()
+    training = _Training(learner, config, run, world, n_epoch_tokens, train_state)
     with ExitStack() as stack:
         log, advance = None, cast(Advance, lambda *_: None)
         if world.is_first:
-            log = MetricsLog(run.metrics, step=course.step, tensorboard=tensorboard)
+            log = MetricsLog(run.metrics, step=train_state.step, tensorboard=tensorboard)
             stack.enter_context(log)
             advance = stack.enter_context(progress("Training", unit="words"))
-            advance(course.tokens)
+            advance(train_state.tokens)
         received = stack.enter_context(interruptions())
-        batches = prefetch(source.batches(course.position), BATCHES_AHEAD, joined=True)
+        batches = prefetch(source.batches(train_state.position), BATCHES_AHEAD, joined=True)
         stack.callback(batches.close)
-        reason = course.limit_reached(config)
+        reason = train_state.limit_reached(config)
         while reason is None:
             reason = training.step(batches, log, advance, received)
-    return Outcome(reason, course.step, course.tokens, course.seconds, course.best)
+    return Outcome(
+        reason, train_state.step, train_state.tokens, train_state.seconds, train_state.best
+    )
 
 
 @dataclass
@@ -145,58 +147,58 @@ class _Training:
     run: RunDirectory
     world: World
     n_epoch_tokens: int
-    course: Course
+    train_state: TrainState
 
     def __post_init__(self) -> None:
-        self._started = time.monotonic() - self.course.seconds
-        self._saved = self.course.seconds
+        self._started = time.monotonic() - self.train_state.seconds
+        self._saved = self.train_state.seconds
         # The validation before the checkpoint is not in its clock: count the next row from there.
-        self.course.row_seconds = min(self.course.row_seconds, self.course.seconds)
+        self.train_state.row_seconds = min(self.train_state.row_seconds, self.train_state.seconds)
 
     def step(
         self, batches: Iterator[Any], log: MetricsLog | None, advance: Advance, received: set[int]
     ) -> str | None:
         """Make one step and all that is due after it; return why training ends, if it does."""
-        config, course = self.config, self.course
+        config, train_state = self.config, self.train_state
         found, rate = self._learn(batches)
         interruption = self._agree(received)
-        reason, better = course.limit_reached(config), False
-        validates = reason is not None or course.step % config.validate_every == 0
-        if validates or course.step % ROW_STEPS == 0:
-            row = course.close_row(rate, found.gradient_norm)
+        reason, better = train_state.limit_reached(config), False
+        validates = reason is not None or train_state.step % config.validate_every == 0
+        if validates or train_state.step % ROW_STEPS == 0:
+            row = train_state.close_row(rate, found.gradient_norm)
             if validates:
                 better = self._validate(row)
-                reason = reason or course.limit_reached(config)
+                reason = reason or train_state.limit_reached(config)
             if log is not None:
                 log.write(row)
-        late = course.seconds - self._saved >= 60 * config.checkpoint_minutes
+        late = train_state.seconds - self._saved >= 60 * config.checkpoint_minutes
         if better or reason or interruption or late:
             self._save(best=better)
         if interruption and not reason:
             raise Interrupted(
-                f"Interrupted ({interruption.name}) after step {course.step}; everything is in "
-                f"{self.run.last}. Continue with --resume.",
+                f"Interrupted ({interruption.name}) after step {train_state.step}; everything is "
+                f"in {self.run.last}. Continue with --resume.",
                 interruption,
             )
-        loss = course.recent_loss(ROW_STEPS)
+        loss = train_state.recent_loss(ROW_STEPS)
         note = f"loss {loss:.3f}  perplexity {perplexity(loss):,.1f}"
-        advance(found.n_tokens, course.share_done(config, self.n_epoch_tokens), note)
+        advance(found.n_tokens, train_state.share_done(config, self.n_epoch_tokens), note)
         return reason
 
     def _learn(self, batches: Iterator[Any]) -> tuple[Step, float]:
-        course = self.course
+        train_state = self.train_state
         asked = time.monotonic()
         batch, position = next(batches, (None, None))
         if position is None:
             raise DataError("There is nothing to train on. Give text with at least one sentence.")
-        course.waited += time.monotonic() - asked
-        torch.manual_seed(_derive_seed(self.config.seed, course.step, self.world.rank))
-        share = course.share_done(self.config, self.n_epoch_tokens)
-        rate = learning_rate_at(self.config, course.step, share)
+        train_state.waited += time.monotonic() - asked
+        torch.manual_seed(_derive_seed(self.config.seed, train_state.step, self.world.rank))
+        share = train_state.share_done(self.config, self.n_epoch_tokens)
+        rate = learning_rate_at(self.config, train_state.step, share)
         found = self.learner.learn(batch, rate)
-        course.add_step(found.loss, found.n_tokens, position)
+        train_state.add_step(found.loss, found.n_tokens, position)
         self._check(found.loss, found.gradient_norm)
-        if rise := course.rise(self.config.warmup):
+        if rise := train_state.rise(self.config.warmup):
             self._give_up(f"Training diverges, the loss rose {rise}", self.run.best)
         return found, rate
 
@@ -206,7 +208,7 @@ class _Training:
         flags = (number in received for number in SIGNALS)
         shared = torch.tensor([elapsed, *flags], dtype=torch.float64)
         self.world.sum(shared)
-        self.course.seconds, *counts = shared.tolist()
+        self.train_state.seconds, *counts = shared.tolist()
         return next((number for number, n in zip(SIGNALS, counts, strict=True) if n), None)
 
     def _validate(self, row: dict[str, Any]) -> bool:
@@ -217,15 +219,15 @@ class _Training:
         self.world.sum(shared)
         self._check(shared.item())
         row |= {"valid_loss" if name == "loss" else name: score for name, score in scores.items()}
-        self.course.row_seconds = time.monotonic() - self._started  # the next row starts here
-        return self.course.add_scores(shared.item(), scores)
+        self.train_state.row_seconds = time.monotonic() - self._started  # the next row starts here
+        return self.train_state.add_scores(shared.item(), scores)
 
     def _save(self, *, best: bool) -> None:
         tensors = self.learner.state()
         if self.world.is_first:
-            self.run.save(tensors, asdict(self.course), best=best)
+            self.run.save(tensors, asdict(self.train_state), best=best)
         self.world.barrier()
-        self._saved = self.course.seconds
+        self._saved = self.train_state.seconds
 
     def _check(self, *numbers: float) -> None:
         if not all(map(math.isfinite, numbers)):
@@ -236,27 +238,27 @@ class _Training:
         good = good if good.exists() else self.run.last
         kept = f"The last good checkpoint is {good}" if good.exists() else "Nothing was saved yet"
         raise TrainingError(
-            f"{what} at step {self.course.step}. {kept}. Lower train.learning_rate or "
+            f"{what} at step {self.train_state.step}. {kept}. Lower train.learning_rate or "
             "train.clip_norm, and continue with --resume."
         )
 
 
-def _restore(learner: Learner, run: RunDirectory, world: World) -> Course:
-    course = Course()
+def _restore(learner: Learner, run: RunDirectory, world: World) -> TrainState:
+    train_state = TrainState()
     if run.last.exists():
         checkpoint = read_checkpoint(run.last)
         try:
-            course = Course(**checkpoint.values)
+            train_state = TrainState(**checkpoint.values)
         except TypeError as error:
             raise CheckpointError(f"{run.last} is of another version of relmo ({error}).") from None
         learner.load(checkpoint.tensors)
-    steps = torch.tensor([float(course.step)], dtype=torch.float64)
+    steps = torch.tensor([float(train_state.step)], dtype=torch.float64)
     world.sum(steps)
-    if steps.item() != course.step * world.size:
+    if steps.item() != train_state.step * world.size:
         raise CheckpointError(
             f"Not all processes see the same {run.last}. Keep runs where all machines can read."
         )
-    return course
+    return train_state
 
 
 def _derive_seed(*numbers: int) -> int:

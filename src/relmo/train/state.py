@@ -1,4 +1,4 @@
-"""How far training has come: counts, limits and what is reported of them."""
+"""Training state: counts, limits and what is reported of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RECENT_STEPS = 100  # whose mean loss must not rise far above what it once was
 
 
 @dataclass
-class Course:
+class TrainState:
     """What a checkpoint holds beside the learner's state; the same on every rank, but for times."""
 
     step: int = 0
