@@ -17,8 +17,8 @@ from relmo.formats import ModelContents
 from relmo.model import kernels
 from relmo.model.bilm import BiLm
 from relmo.presets import to_toml
-from relmo.pretrain.choice import Inputs, read_inputs
 from relmo.pretrain.learner import BiLmLearner
+from relmo.pretrain.resolve import Inputs, read_inputs
 from relmo.pretrain.result import Facts, build_contents, write_result
 from relmo.text.blocks import Blocks
 from relmo.text.corpus import find_texts
@@ -69,8 +69,8 @@ class Job:
         if not self.world.is_first:  # from the shards that are there now
             self._read_corpora(1)
         counts = self.corpus.count_words()
-        self.vocabulary = self._choose_vocabulary(counts)
-        self._choose_lexicon(counts)
+        self.vocabulary = self._resolve_vocabulary(counts)
+        self._resolve_lexicon(counts)
         texts = find_texts(self.inputs.texts)
         self.facts = Facts.of(self.corpus, counts, self.vocabulary, texts)
         self.bias = torch.zeros(len(self.vocabulary))
@@ -153,7 +153,7 @@ class Job:
             text = json.dumps({**asdict(self.inputs), **keys}, indent=2) + "\n"
             written.write_text(text, encoding="utf-8")
 
-    def _choose_vocabulary(self, counts: Mapping[str, int]) -> Vocabulary:
+    def _resolve_vocabulary(self, counts: Mapping[str, int]) -> Vocabulary:
         """The file's, the earlier model's, or the corpus's most frequent words."""
         init = self.init
         if self.inputs.vocabulary is not None:
@@ -165,7 +165,7 @@ class Job:
         data = self.config.data
         return build_vocabulary(counts, data.vocabulary_size, data.min_count)
 
-    def _choose_lexicon(self, counts: Mapping[str, int]) -> None:
+    def _resolve_lexicon(self, counts: Mapping[str, int]) -> None:
         """The earlier model's, or the corpus's own, which may be smaller than what is allowed."""
         encoder = self.config.model.encoder
         self.lexicon = None if self.init is None else self.init.lexicon
