@@ -17,9 +17,9 @@ from relmo.formats import ModelContents
 from relmo.model import kernels
 from relmo.model.bilm import BiLm
 from relmo.presets import to_toml
+from relmo.pretrain.export import Facts, build_contents, export_model
 from relmo.pretrain.learner import BiLmLearner
 from relmo.pretrain.resolve import Inputs, read_inputs
-from relmo.pretrain.result import Facts, build_contents, write_result
 from relmo.text.blocks import Blocks
 from relmo.text.corpus import find_texts
 from relmo.text.layouts import Part, Segments
@@ -116,9 +116,9 @@ class Job:
                 tensorboard=tensorboard,
             )
         except Interrupted:
-            self._write_result()
+            self._export()
             raise
-        self._write_result()
+        self._export()
         return outcome
 
     def _read_corpora(self, workers: int | None) -> None:
@@ -193,12 +193,12 @@ class Job:
                 bias[now] = init.softmax.bias[before]
         return bilm.train(), weight, bias
 
-    def _write_result(self) -> None:
+    def _export(self) -> None:
         if self.world.is_first:
             contents = build_contents(
                 self.run, self.config, self.vocabulary, self.facts, self.lexicon, self.init
             )
-            write_result(self.run, contents, self.config.objective.n_samples)
+            export_model(self.run, contents, self.config.objective.n_samples)
         self.world.barrier()
 
 

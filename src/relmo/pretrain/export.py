@@ -76,7 +76,7 @@ def build_contents(
     )
 
 
-def write_result(run: RunDirectory, contents: ModelContents, n_samples: int) -> None:
+def export_model(run: RunDirectory, contents: ModelContents, n_samples: int) -> None:
     """Put the model in the place of an earlier one, and draw what metrics.jsonl holds."""
     new, old = run.path / ".new" / "model", run.path / ".old"
     for left_over in (new.parent, old):
