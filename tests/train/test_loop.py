@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import BATCH, N_EPOCH_STEPS, ToyLearner, ToySource, make_config
+from toy import BATCH, N_EPOCH_STEPS, ToyData, ToyLearner, make_config
 
 from relmo.errors import CheckpointError, DataError, TrainingError
 from relmo.train import state as state_module
@@ -27,18 +27,18 @@ TOY = Path(__file__).with_name("toy.py")
 TIMES = ("seconds", "words_per_s", "waiting")
 
 
-def run_toy(learner, path, config=None, *, source=None, resume=False, **options):
-    source = source or ToySource()
+def run_toy(learner, path, config=None, *, data=None, resume=False, **options):
+    data = data or ToyData()
     config = config or make_config()
     run = RunDirectory(path)
     (path / "checkpoints").mkdir(parents=True, exist_ok=True)
     return train(
         learner,
-        source,
+        data,
         config,
         run,
         World(),
-        n_epoch_tokens=source.n_epoch_tokens,
+        n_epoch_tokens=data.n_epoch_tokens,
         resume=resume,
         **options,
     )
@@ -145,35 +145,35 @@ def test_validation_comes_with_its_row(tmp_path):
 
 
 def test_waiting_for_data_is_measured(tmp_path):
-    class Slow(ToySource):
+    class Slow(ToyData):
         def batches(self, position):
             for item in super().batches(position):
                 threading.Event().wait(0.04)
                 yield item
 
-    run_toy(ToyLearner(), tmp_path, make_config(epochs=1), source=Slow())
+    run_toy(ToyLearner(), tmp_path, make_config(epochs=1), data=Slow())
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert rows[-1]["waiting"] > 0.5
     assert rows[-1]["words_per_s"] < 2 * BATCH / 0.04  # two batches were ready before
 
 
 def test_nothing_to_train_on(tmp_path):
-    class Empty(ToySource):
+    class Empty(ToyData):
         def batches(self, position):
             return iter(())
 
     with pytest.raises(DataError, match="nothing to train on"):
-        run_toy(ToyLearner(), tmp_path, source=Empty())
+        run_toy(ToyLearner(), tmp_path, data=Empty())
 
 
 def test_an_error_of_the_source_is_raised(tmp_path):
-    class Broken(ToySource):
+    class Broken(ToyData):
         def batches(self, position):
             yield next(super().batches(position))
             raise DataError("shard 3 is damaged")
 
     with pytest.raises(DataError, match="shard 3 is damaged"):
-        run_toy(ToyLearner(), tmp_path, source=Broken())
+        run_toy(ToyLearner(), tmp_path, data=Broken())
 
 
 # ---- going on -----------------------------------------------------------------------------------
@@ -195,13 +195,13 @@ def stop_at(n):
 def test_resumed_is_as_if_never_stopped(tmp_path, died_at):
     config = make_config(decay="cosine", checkpoint_minutes=1e-9)
     run_toy(ToyLearner(), tmp_path / "whole", config)
-    source = ToySource()
+    data = ToyData()
     with pytest.raises(Stop):
-        run_toy(ToyLearner(hook=stop_at(died_at)), tmp_path / "parts", config, source=source)
+        run_toy(ToyLearner(hook=stop_at(died_at)), tmp_path / "parts", config, data=data)
     # A checkpoint knows what was learned, not what had been read ahead.
     values = read_checkpoint(tmp_path / "parts/checkpoints/last.safetensors").values
     assert values["position"]["batch"] == values["step"] == died_at
-    assert source.n_made > died_at
+    assert data.n_made > died_at
     with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 1000, "loss": 1}\n{"step": 10')  # as a killed process leaves it
     outcome = run_toy(ToyLearner(), tmp_path / "parts", config, resume=True)

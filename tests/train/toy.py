@@ -25,7 +25,7 @@ BATCH = 8
 WIDTH = 6
 
 
-class ToySource:
+class ToyData:
     """Batches that follow from their number alone; each rank takes its part."""
 
     def __init__(self, world=None, n_epoch_steps=N_EPOCH_STEPS):
@@ -136,17 +136,17 @@ def main():
         )
         run = RunDirectory(given.run)
         learner = ToyLearner(world, given.dropout, hook)
-        source = ToySource(world)
+        data = ToyData(world)
         settings = f"[train]\nepochs = {given.epochs}\n"
 
         def go():
             train(
                 learner,
-                source,
+                data,
                 config,
                 run,
                 world,
-                n_epoch_tokens=source.n_epoch_tokens,
+                n_epoch_tokens=data.n_epoch_tokens,
                 resume=given.resume,
             )
 

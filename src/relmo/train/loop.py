@@ -62,7 +62,7 @@ class Learner(Protocol):
         """Go back to such a state."""
 
 
-class Source(Protocol):
+class TrainingData(Protocol):
     """What is learned from, without end."""
 
     def batches(self, position: dict[str, int]) -> Iterator[tuple[Any, dict[str, int]]]:
@@ -95,7 +95,7 @@ class Outcome:
 
 def train(
     learner: Learner,
-    source: Source,
+    data: TrainingData,
     config: TrainConfig,
     run: RunDirectory,
     world: World,
@@ -108,7 +108,7 @@ def train(
 
     Args:
         learner: what is trained.
-        source: what it learns from.
+        data: what it learns from.
         config: limits, recipe, and how often to validate and save.
         run: where checkpoints and metrics go; opened by the first rank.
         world: the processes that train together.
@@ -130,7 +130,7 @@ def train(
             advance = stack.enter_context(progress("Training", unit="words"))
             advance(train_state.tokens)
         received = stack.enter_context(interruptions())
-        batches = prefetch(source.batches(train_state.position), BATCHES_AHEAD, joined=True)
+        batches = prefetch(data.batches(train_state.position), BATCHES_AHEAD, joined=True)
         stack.callback(batches.close)
         reason = train_state.limit_reached(config)
         while reason is None:
