@@ -24,7 +24,7 @@ from relmo.train.state import TrainState
 from relmo.train.world import World
 
 TOY = Path(__file__).with_name("toy.py")
-TIMES = ("seconds", "words_per_s", "waiting")
+TIMES = ("seconds", "units_per_s", "waiting")
 
 
 def run_toy(learner, path, config=None, *, data=None, resume=False, **options):
@@ -38,7 +38,7 @@ def run_toy(learner, path, config=None, *, data=None, resume=False, **options):
         config,
         run,
         World(),
-        n_epoch_tokens=data.n_epoch_tokens,
+        n_epoch_units=data.n_epoch_units,
         resume=resume,
         **options,
     )
@@ -84,7 +84,7 @@ def whole(tmp_path_factory):
 def test_epochs_end_it_and_it_learns(tmp_path):
     outcome = run_toy(ToyLearner(dropout=0.0), tmp_path, make_config(epochs=8))
     assert (outcome.reason, outcome.step) == ("epochs", 8 * N_EPOCH_STEPS)
-    assert outcome.tokens == outcome.step * BATCH
+    assert outcome.units == outcome.step * BATCH
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert rows[-1]["loss"] < rows[0]["loss"] / 3
     assert outcome.best["loss"] == min(row["valid_loss"] for row in rows if "valid_loss" in row)
@@ -136,9 +136,9 @@ def test_validation_comes_with_its_row(tmp_path):
     assert [row["step"] for row in rows] == [10, 20, 24]
     assert all("valid_loss" in row and "forward_perplexity" in row for row in rows)
     for row in rows:
-        assert row["perplexity"] == pytest.approx(math.exp(row["loss"]))
-        assert row["tokens"] == row["step"] * BATCH
-        assert row["words_per_s"] > 0
+        assert row["unit"] == "points"
+        assert row["units"] == row["step"] * BATCH
+        assert row["units_per_s"] > 0
         assert 0 <= row["waiting"] <= 1
     assert [row["epoch"] for row in rows] == [0, 1, 2]
     assert outcome.reason == "epochs"
@@ -154,7 +154,7 @@ def test_waiting_for_data_is_measured(tmp_path):
     run_toy(ToyLearner(), tmp_path, make_config(epochs=1), data=Slow())
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert rows[-1]["waiting"] > 0.5
-    assert rows[-1]["words_per_s"] < 2 * BATCH / 0.04  # two batches were ready before
+    assert rows[-1]["units_per_s"] < 2 * BATCH / 0.04  # two batches were ready before
 
 
 def test_nothing_to_train_on(tmp_path):
@@ -221,8 +221,8 @@ def test_a_resumed_run_tells_its_rate_although_validation_came_before(tmp_path):
     rows = read_metrics(tmp_path / "metrics.jsonl")
     first = next(i for i, row in enumerate(rows) if row["step"] > N_EPOCH_STEPS)
     before, after = rows[first - 1 : first + 1]
-    rate = (after["tokens"] - before["tokens"]) / (after["seconds"] - before["seconds"])
-    assert after["words_per_s"] == pytest.approx(rate, rel=0.2)
+    rate = (after["units"] - before["units"]) / (after["seconds"] - before["seconds"])
+    assert after["units_per_s"] == pytest.approx(rate, rel=0.2)
     assert 0 <= after["waiting"] <= 1
 
 
@@ -351,7 +351,7 @@ def test_divergence_ends_it(tmp_path, monkeypatch):
     def rising(batch, rate):
         step = learn(batch, rate)
         loss = 4.0 if learner.n_steps < 24 else 4.0 + 0.5 * (learner.n_steps - 24)
-        return Step(loss, step.n_tokens, step.gradient_norm)
+        return Step(loss, step.n_units, step.gradient_norm)
 
     learner.learn = rising
     with pytest.raises(TrainingError, match=r"diverges, the loss rose from 4\.0.. to 8\.") as error:
@@ -363,7 +363,7 @@ def test_small_or_negative_losses_do_not_diverge():
     for low, high in ((0.01, 0.5), (-8.0, -1.0), (0.0, 0.9)):
         train_state = TrainState()
         for loss in [low] * 150 + [high] * 150:
-            train_state.add_step(loss, 1, {})
+            train_state.add_step(Step(loss, 1, 1.0), {})
             assert train_state.rise(0) is None
     train_state = TrainState(losses=[9.0] * 100, step=100)
     assert train_state.rise(1) is None  # the warm-up is no part of it

@@ -35,6 +35,12 @@ def gradients(n, *shape, seed=0):
     return [torch.randn(shape, generator=source) * 10 ** (i % 3 - 1) for i in range(n)]
 
 
+def assert_close_after(n_steps, tensor, other):
+    """Each step of either rounds the values once or twice more."""
+    bound = 2 * n_steps * torch.finfo(tensor.dtype).eps * float(other.abs().max())
+    torch.testing.assert_close(tensor, other, rtol=0, atol=bound)
+
+
 @pytest.mark.parametrize("shape", [(7, 5), (9,)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_rows_equal_torch(kind, shape, monkeypatch):
@@ -48,7 +54,7 @@ def test_all_rows_equal_torch(kind, shape, monkeypatch):
         parameter.grad = gradient
         reference.step()
         ours.update(None, gradient, rate)
-        torch.testing.assert_close(tensor, parameter.detach(), rtol=1e-6, atol=1e-6)
+        assert_close_after(i + 1, tensor, parameter.detach())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,7 +73,7 @@ def test_a_row_learns_as_if_the_others_were_not_there(kind, monkeypatch):
         for row, its_gradient in zip(rows.tolist(), gradient, strict=False):
             alone[row].grad = its_gradient
             references[row].step()
-    torch.testing.assert_close(tensor, torch.stack(alone).detach(), rtol=1e-6, atol=1e-6)
+    assert_close_after(40, tensor, torch.stack(alone).detach())
     assert torch.equal(tensor[5], start[5])
     assert not any(values[5].any() for values in ours.state().values())
 
@@ -167,7 +173,7 @@ def test_fused_equals_the_plain_loop(kind):
         fused.grad = plain.grad = gradient
         for optimizer in both:
             optimizer.step()
-    torch.testing.assert_close(fused, plain)
+    assert_close_after(20, fused.detach(), plain.detach())
 
 
 def test_state_of_something_else_is_refused():

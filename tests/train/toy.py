@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from relmo.config import TrainConfig
 from relmo.errors import RelmoError
-from relmo.train.loop import Step, train
+from relmo.train.loop import Metric, Step, train
 from relmo.train.run_directory import RunDirectory
 from relmo.train.world import World, join_world
 
@@ -33,7 +33,7 @@ class ToyData:
         self.n_made = 0
 
     @property
-    def n_epoch_tokens(self):
+    def n_epoch_units(self):
         return self.n_epoch_steps * BATCH
 
     def batches(self, position):
@@ -50,6 +50,9 @@ class ToyData:
 
 class ToyLearner:
     """Regression with dropout, momentum, and something carried from batch to batch."""
+
+    unit = "points"
+    decides = Metric("loss", higher_is_better=False)
 
     def __init__(self, world=None, dropout=0.3, hook=None):
         torch.manual_seed(1)
@@ -146,7 +149,7 @@ def main():
                 config,
                 run,
                 world,
-                n_epoch_tokens=data.n_epoch_tokens,
+                n_epoch_units=data.n_epoch_units,
                 resume=given.resume,
             )
 
