@@ -132,8 +132,9 @@ class TrainState:
             self.n_worse = self.n_flat = 0
             return True
         self.n_worse += 1
-        self.n_flat += 1
-        if config.decay == "plateau" and self.n_flat >= config.plateau_patience:
-            self.reduction *= config.plateau_factor
-            self.n_flat = 0
+        if config.decay == "plateau":
+            self.n_flat += 1
+            if self.n_flat >= config.plateau_patience:
+                self.reduction *= config.plateau_factor
+                self.n_flat = 0
         return False
