@@ -264,7 +264,7 @@ class _Loop:
     def _check(self, name: str, *numbers: float) -> None:
         if not all(map(math.isfinite, numbers)):
             found = " and gradient norm ".join(map(str, numbers))
-            self._give_up(f"Training broke down with a {name} of {found}", best=False)
+            self._give_up(f"Training broke down: {name} of {found}", best=False)
 
     def _give_up(self, what: str, *, best: bool) -> NoReturn:
         kept = "Nothing was saved yet"
