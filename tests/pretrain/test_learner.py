@@ -320,3 +320,26 @@ def test_dropout_is_on_in_training_and_off_in_evaluation(blocks):
         assert learner.evaluate() == scores
     assert losses[0] == losses[2]
     assert losses[0] != losses[1]
+
+
+def test_averages_are_evaluated_saved_and_resumed(blocks):
+    batches = Segments(blocks, DataConfig(), SCHEME, VOCABULARY).batches({})
+    batch, _ = next(batches)
+    whole = build_learner(blocks, optimizer="adam", n_samples=3, ema=0.5)
+    plain = build_learner(blocks, optimizer="adam", n_samples=3)
+    for learner in (whole, plain):
+        for _ in range(3):
+            learner.learn(batch, 0.05)
+    assert whole.evaluate() != plain.evaluate()
+    saved = {name: tensor.clone() for name, tensor in whole.state().items()}
+    averaged = {name.removeprefix("ema."): t for name, t in saved.items() if "ema." in name}
+    for name, tensor in plain.state().items():
+        assert torch.equal(tensor, saved[name]), name  # training knows nothing of averages
+    plain.load({**plain.state(), **{n: t for n, t in averaged.items() if n != "n_updates"}})
+    assert plain.evaluate() == whole.evaluate()
+    resumed = build_learner(blocks, optimizer="adam", n_samples=3, ema=0.5)
+    resumed.load(saved)
+    for learner in (whole, resumed):
+        learner.learn(batch, 0.05)
+    for name, tensor in whole.state().items():
+        assert torch.equal(tensor, resumed.state()[name]), name

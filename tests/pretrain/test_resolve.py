@@ -7,7 +7,7 @@ import torch
 
 from relmo.errors import ConfigError, DataError
 from relmo.formats import ModelContents
-from relmo.presets import read_preset, to_toml, with_settings
+from relmo.presets import list_presets, parse_toml, read_preset, to_toml, with_settings
 from relmo.pretrain.resolve import (
     DEFAULT_PRESET,
     Inputs,
@@ -113,3 +113,40 @@ def test_inputs_are_read_back(tmp_path):
     path = tmp_path / "inputs.json"
     path.write_text(json.dumps({"texts": ["/a.txt"], "valid": [], "key": "1"}))
     assert read_inputs(path)["texts"] == ["/a.txt"]
+
+
+@pytest.mark.parametrize("preset", list_presets())
+def test_settings_are_read_back_as_they_were_written(preset):
+    changes = ["data.language='1\" x'", "train.max_minutes=1e-9", "train.ema=0.999"]
+    config = with_settings(read_preset(preset), changes)
+    assert parse_toml(to_toml(config), "a test") == config
+    assert 'max_tokens = "none"' in to_toml(config)
+
+
+# As version 0.1 wrote it.
+OLD_TRAIN = """
+[train]
+optimizer = "adam"
+learning_rate = 0.01
+warmup = 0
+decay = "cosine"
+clip_norm = 1.0
+epochs = 2
+max_tokens = "none"
+max_minutes = "none"
+validate_every = 20
+patience = "none"
+checkpoint_minutes = 1e-09
+seed = 0
+"""
+
+
+def test_settings_of_version_0_1_are_read(tmp_path):
+    text = to_toml(read_preset("tiny"))
+    path = tmp_path / "config.toml"
+    path.write_text(text[: text.index("[train]")] + OLD_TRAIN)
+    config = resolve_config(None, {}, (), resumed=path)
+    assert (config.train.epochs, config.train.max_tokens) == (2, None)
+    assert (config.train.decay, config.train.checkpoint_minutes) == ("cosine", 1e-9)
+    new = (config.train.clip_value, config.train.ema, config.train.validate_epochs)
+    assert new == (None, None, None)

@@ -16,7 +16,7 @@ from toy import BATCH, N_EPOCH_STEPS, ToyData, ToyLearner, make_config
 
 from relmo.errors import CheckpointError, DataError, TrainingError
 from relmo.train import state as state_module
-from relmo.train.checkpoint import read_checkpoint
+from relmo.train.checkpoint import read_checkpoint, write_checkpoint
 from relmo.train.log import read_metrics
 from relmo.train.loop import Step, train
 from relmo.train.run_directory import RunDirectory
@@ -166,7 +166,7 @@ def test_nothing_to_train_on(tmp_path):
         run_toy(ToyLearner(), tmp_path, data=Empty())
 
 
-def test_an_error_of_the_source_is_raised(tmp_path):
+def test_an_error_of_the_data_is_raised(tmp_path):
     class Broken(ToyData):
         def batches(self, position):
             yield next(super().batches(position))
@@ -253,6 +253,32 @@ def test_a_checkpoint_of_something_else(tmp_path):
     run.save({"a": torch.zeros(1)}, {"stage": 3}, best=False)
     with pytest.raises(CheckpointError, match=r"last\.safetensors is of another version"):
         run_toy(ToyLearner(), tmp_path, resume=True)
+
+
+# What a checkpoint of version 0.1 holds beside tensors.
+OLD_FIELDS = {
+    *("step", "tokens", "seconds", "position", "best", "n_worse", "losses", "lowest"),
+    *("row_step", "row_tokens", "row_seconds", "waited"),
+}
+
+
+def test_a_checkpoint_of_version_0_1_is_resumed_bit_for_bit(tmp_path):
+    config = make_config(checkpoint_minutes=1e-9, decay="cosine")
+    run_toy(ToyLearner(), tmp_path / "whole", config)
+    with pytest.raises(Stop):
+        run_toy(ToyLearner(hook=stop_at(23)), tmp_path / "old", config)
+    run = RunDirectory(tmp_path / "old")
+    for path in (run.best, run.last):
+        checkpoint = read_checkpoint(path)
+        values = dict(checkpoint.values)
+        for new, old in (("units", "tokens"), ("row_units", "row_tokens")):
+            values[old] = values.pop(new)
+        values = {name: value for name, value in values.items() if name in OLD_FIELDS}
+        assert values.keys() == OLD_FIELDS
+        write_checkpoint(path, checkpoint.tensors, values)
+    run_toy(ToyLearner(), tmp_path / "old", config, resume=True)
+    assert_same_weights(tmp_path / "whole", tmp_path / "old")
+    assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "old")
 
 
 @pytest.mark.slow
