@@ -43,7 +43,7 @@ from relmo.errors import ConfigError, RelmoError
 from relmo.formats import read_model
 from relmo.formats.published import cache_directory
 from relmo.inference.model import load
-from relmo.pretrain.choice import choose_config
+from relmo.pretrain.resolve import resolve_config
 from relmo.text.blocks import Blocks
 from relmo.text.conllu import TaggedSentence, read_conllu
 from relmo.text.corpus import find_texts
@@ -451,7 +451,9 @@ def race(options: argparse.Namespace) -> None:
             "BERT needs the package transformers, which is not installed. Install it with: "
             "pip install 'relmo[dev]', or leave BERT out with --only relmo."
         )
-    config = choose_config(options.preset, {"train.max_minutes": options.minutes}, options.settings)
+    config = resolve_config(
+        options.preset, {"train.max_minutes": options.minutes}, options.settings
+    )
     parts = [list(read_conllu(path)) for path in (options.train, options.dev, options.test)]
     options.output.mkdir(parents=True, exist_ok=True)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads", file=sys.stderr)
