@@ -24,6 +24,14 @@ def close(found, expected, rtol=1e-5, atol=1e-6):
     return np.allclose(found, expected, rtol=rtol, atol=atol)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Leave the user's cache alone; processes that a test starts inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELMO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def elmo_fixtures() -> Path:
     folder = SHARED / "elmo-fixtures"

@@ -81,6 +81,10 @@ LineText = Annotated[
     typer.Argument(metavar="TEXT", help="Text, by default one sentence per line; - is stdin."),
 ]
 CORPUS = "Text, by default prose: files, directories or patterns; may be repeated."
+Results = Annotated[
+    _Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Also write the results, as JSON."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Number of threads. Default: one per core.")
