@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from relmo import errors
 
 if TYPE_CHECKING:
+    from relmo.analysis.probes import probe_pos
     from relmo.analysis.senses import SenseOptions, find_senses
+    from relmo.analysis.word_in_context import probe_wic
     from relmo.cache import clear_cache, list_cache
     from relmo.features.static import StaticVectors
     from relmo.inference.convert import convert
@@ -57,6 +59,8 @@ __all__ = [
     "measure_recall",
     "neighbours",
     "perplexity",
+    "probe_pos",
+    "probe_wic",
     "score_file",
     "search_corpus",
     "search_index",
@@ -87,6 +91,8 @@ _HOMES = {
     "measure_recall": "relmo.vectors.corpus_index",
     "neighbours": "relmo.vectors.neighbours",
     "perplexity": "relmo.inference.text_scores",
+    "probe_pos": "relmo.analysis.probes",
+    "probe_wic": "relmo.analysis.word_in_context",
     "score_file": "relmo.inference.text_scores",
     "search_corpus": "relmo.vectors.corpus_index",
     "search_index": "relmo.vectors.corpus_index",
