@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats import ModelContents
 from relmo.model.softmax import log_probabilities
@@ -19,7 +20,6 @@ from relmo.text.tokenize import build_tokenizer
 from relmo.text.vocabulary import SPECIAL
 
 Sentence = str | Sequence[str]  # text to be tokenised, or tokens
-Array = NDArray[np.float32]
 
 BATCH_TOKENS = 4096  # read side by side, and compared with all words at a time
 POOL_TOKENS = 16 * BATCH_TOKENS  # of a stream, looked at together so that like lengths meet

@@ -14,8 +14,8 @@ import pytest
 import relmo
 from relmo.errors import FormatError
 from relmo.formats import detect, native, read_model
+from relmo.formats.model_files import open_model_files
 from relmo.formats.published import PUBLISHED
-from relmo.formats.sources import open_source
 
 SENTENCE = [["ab", "日", "The"]]
 FORMATS = ("relmo", "bilm-tf", "many-langs")
@@ -67,9 +67,9 @@ def assert_same_vectors(*sources):
 
 def test_directories_are_told_apart(model):
     name, directory = model
-    assert detect(open_source(directory)) == name
+    assert detect(open_model_files(directory)) == name
     renamed = directory.rename(directory.with_name("weights.hdf5 model.zip"))
-    assert detect(open_source(renamed)) == name
+    assert detect(open_model_files(renamed)) == name
     assert relmo.load(str(renamed)).embed(SENTENCE)[0].shape[0] == 3
 
 
@@ -90,7 +90,7 @@ def test_foreign_files_beside_are_left_alone(model):
     (directory / "dangling").symlink_to("nowhere")
     (directory / "loop").symlink_to("loop")
     os.mkfifo(directory / "pipe")
-    assert detect(open_source(directory)) == name
+    assert detect(open_model_files(directory)) == name
     np.testing.assert_array_equal(relmo.load(directory).embed(SENTENCE)[0], expected)
 
 
@@ -101,7 +101,7 @@ def test_foreign_files_beside_are_left_alone(model):
 def test_archives_of_every_format(tmp_path, model, file_name, folder):
     name, directory = model
     path = pack(directory, tmp_path / file_name, folder)
-    assert detect(open_source(path)) == name
+    assert detect(open_model_files(path)) == name
     before = sorted(tmp_path.rglob("*"))
     assert_same_vectors(directory, path)
     assert sorted(tmp_path.rglob("*")) == before

@@ -13,7 +13,7 @@ import torch
 import relmo
 from relmo.errors import ConfigError, FormatError
 from relmo.formats import WRITERS, many_langs, read_model
-from relmo.formats.sources import open_source
+from relmo.formats.model_files import open_model_files
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 SENTENCES = [["ab", "cd", "日", "zz"], ["\u3000", "\u2028", "fab", "a" * 70, "<bos>"], ["<oov>"]]
@@ -113,7 +113,7 @@ def test_what_the_package_shipped_is_known(tmp_path, name, folder):
     (tmp_path / legacy.ARCHITECTURE).unlink()
     (tmp_path / "config.json").write_text(json.dumps({"config_path": folder + name}))
     assert_refused(tmp_path, "[14, 7]", "expected 4096 rows")  # the weights are far too small
-    stack, token = many_langs._find_architecture(open_source(tmp_path))
+    stack, token = many_langs._find_architecture(open_model_files(tmp_path))
     lexicon = many_langs.Lexicon(("a",) * 6, ("b",) * 5)
     config = many_langs._parse_architecture(stack, token, lexicon, "here")
     assert (config.lstm.cell_dim, config.lstm.projection_dim, config.lstm.n_layers) == (

@@ -1,11 +1,11 @@
-"""The strongest answers of convolutions, and the quick way back, against PyTorch's own."""
+"""Max-pooled convolutions, and their hand-written gradient, against those of PyTorch."""
 
 import pytest
 import torch
 from torch.nn import functional
 
 from relmo.model import convolutions, kernels
-from relmo.model.convolutions import strongest
+from relmo.model.convolutions import max_pooled
 
 needs_kernel = pytest.mark.skipif(kernels.loops is None, reason="the C kernel is not there")
 LENGTHS = [1, 2, 2, 3, 5, 5, 7, 9]
@@ -39,7 +39,7 @@ def gradients(answers, embedding, filters):
 def test_answers_and_gradients(dtype, block, monkeypatch):
     monkeypatch.setattr(convolutions, "MAX_POSITIONS", block)
     characters, embedding, filters = build(dtype)
-    found = strongest(characters, LENGTHS, embedding, filters)
+    found = max_pooled(characters, LENGTHS, embedding, filters)
     expected = by_torch(characters, embedding, filters)
     torch.testing.assert_close(found, expected)
     pairs = zip(
@@ -48,7 +48,7 @@ def test_answers_and_gradients(dtype, block, monkeypatch):
     for one, other in pairs:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     with torch.no_grad():
-        torch.testing.assert_close(strongest(characters, LENGTHS, embedding, filters), expected)
+        torch.testing.assert_close(max_pooled(characters, LENGTHS, embedding, filters), expected)
 
 
 @needs_kernel
@@ -57,7 +57,7 @@ def test_the_kernel_is_what_learns(monkeypatch):
     called = []
     monkeypatch.setattr(convolutions, "_go_back", lambda *args: called.append(args))
     with pytest.raises(TypeError):
-        strongest(characters, LENGTHS, embedding, filters).sum().backward()
+        max_pooled(characters, LENGTHS, embedding, filters).sum().backward()
     assert called
 
 
@@ -77,7 +77,7 @@ def test_every_variant_of_the_kernel(instruction_set, monkeypatch):
 
 def test_no_words():
     characters, embedding, filters = build()
-    found = strongest(characters[:0], [], embedding, filters)
+    found = max_pooled(characters[:0], [], embedding, filters)
     assert found.shape == (0, 30)
     found.sum().backward()
     assert not embedding.grad.any()

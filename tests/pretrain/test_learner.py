@@ -208,7 +208,7 @@ def test_streams_are_validated_from_the_state_that_training_carries(blocks):
     learner.learn(batch, 0.0)
     carried = learner._carried
     state, losses = carried.select(torch.tensor([0])), []
-    for batch in learner._valid.once():
+    for batch in learner._valid.validation_batches():
         with torch.no_grad():
             top, state = learner._model.predict(batch, state, 0.0)
         logits = functional.linear(top, learner.weight, learner.bias)

@@ -175,7 +175,9 @@ def test_case_noise_changes_what_is_read_and_not_what_is_predicted(layout):
         assert torch.equal(one.targets, other.targets)
         differing |= {key(rows_of(one)) != key(rows_of(other))}
     assert differing == {True, False}
-    assert [*map(key, map(rows_of, plain.once()))] == [*map(key, map(rows_of, noisy.once()))]
+    assert [*map(key, map(rows_of, plain.validation_batches()))] == [
+        *map(key, map(rows_of, noisy.validation_batches()))
+    ]
 
 
 def test_case_noise_is_another_one_in_each_epoch():
@@ -198,7 +200,7 @@ def test_a_process_without_a_segment_predicts_nothing():
 def test_long_sentences_are_cut_and_nothing_is_predicted_twice():
     words = list("abcdefghabcdefgh")
     source = Segments(Blocks.of(Text([words])), DataConfig(segment_tokens=5), SCHEME, VOCABULARY)
-    (batch,) = source.once()
+    (batch,) = source.validation_batches()
     found = rows_of(batch)
     assert sorted(len(row[0][1]) for row in found) == [2, 5, 5, 5]
     forward = sorted(number for row in found for number in row[0][1])
@@ -211,7 +213,7 @@ def test_long_sentences_are_cut_and_nothing_is_predicted_twice():
 def test_joined_sentences_share_a_row():
     text = Text([["a"], ["b", "c"], ["d"]])
     config = DataConfig(segment_tokens=6, joined=True)
-    (batch,) = Segments(Blocks.of(text), config, SCHEME, VOCABULARY).once()
+    (batch,) = Segments(Blocks.of(text), config, SCHEME, VOCABULARY).validation_batches()
     long, short = rows_of(batch)
     number = VOCABULARY.number
     assert long[0][1] == [number(w) for w in ("a", "</S>", "b", "c", "</S>")]
@@ -283,6 +285,8 @@ def test_nothing_left_to_hold_out(share):
 
 
 def test_unknown_words_are_predicted_as_unknown():
-    (batch,) = Segments(Blocks.of(Text([["a", "zzz"]])), DataConfig(), SCHEME, VOCABULARY).once()
+    (batch,) = Segments(
+        Blocks.of(Text([["a", "zzz"]])), DataConfig(), SCHEME, VOCABULARY
+    ).validation_batches()
     assert isinstance(batch.packing, Packing)
     assert batch.targets[0].tolist() == [3, 2, 1]

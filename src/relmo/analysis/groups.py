@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relmo.arrays import Array, IntArray
 from relmo.errors import ConfigError, DataError
-
-Array = NDArray[np.float32]
-Labels = NDArray[np.int64]
 
 MIN_TO_LEVEL = 4  # vectors, of either kind
 N_COMPONENTS = 16  # in which groups are looked for
@@ -56,7 +54,7 @@ def reduce(vectors: Array) -> Array:
     return found
 
 
-def group(vectors: Array, n_groups: int | None = None, seed: int = 0) -> Labels:
+def group(vectors: Array, n_groups: int | None = None, seed: int = 0) -> IntArray:
     """The group of each vector (N, d), numbered from the largest.
 
     Args:
@@ -74,7 +72,7 @@ def group(vectors: Array, n_groups: int | None = None, seed: int = 0) -> Labels:
     with _one_thread():
         labels = _k_means(vectors, n_groups or _choose_number(vectors, most, seed), seed)
     by_size = np.argsort(-np.bincount(labels), kind="stable")
-    rank: Labels = np.argsort(by_size)[labels]
+    rank: IntArray = np.argsort(by_size)[labels]
     return rank
 
 
@@ -127,7 +125,7 @@ def _silhouette(vectors: Any, n: int, seed: int) -> float:
     return float(import_sklearn().metrics.silhouette_score(vectors, labels))
 
 
-def _k_means(vectors: Any, n: int, seed: int) -> Labels:
+def _k_means(vectors: Any, n: int, seed: int) -> IntArray:
     model = import_sklearn().cluster.KMeans(n, n_init=N_STARTS, random_state=seed)
-    labels: Labels = model.fit_predict(vectors).astype(np.int64)
+    labels: IntArray = model.fit_predict(vectors).astype(np.int64)
     return labels

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relmo.arrays import Array, IntArray
 from relmo.errors import ConfigError, DataError
 from relmo.model.scalar_mix import ScalarMix
 from relmo.progress import progress
 from relmo.text.conllu import TaggedSentence
 
-Array = NDArray[np.float32]
 Embed = Callable[[list[tuple[str, ...]]], Iterable[Iterable[Array]]]  # K of (tokens, D_k) for each
 
 BATCH_TOKENS = 512
@@ -111,7 +111,7 @@ class _Vectors:
 
     values: NDArray[np.float16]  # (N, W): all kinds of a token side by side
     dims: list[int]  # of each kind; they sum up to W
-    tags: NDArray[np.int64]  # (N,)
+    tags: IntArray  # (N,)
 
     @classmethod
     def of(
@@ -129,7 +129,7 @@ class _Vectors:
                 advance(sum(map(len, chunk)))
         return cls(np.memmap(path, np.float16, "r", shape=(len(wanted), sum(dims))), dims, wanted)
 
-    def batches(self, order: NDArray[np.int64]) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
+    def batches(self, order: IntArray) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
         """Vectors (B, D_k) of each kind and tags (B,) of some tokens, some at a time."""
         for start in range(0, len(order), BATCH_TOKENS):
             rows = np.sort(order[start : start + BATCH_TOKENS])

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from relmo.analysis.groups import distances, group, import_sklearn, level, project, reduce
 from relmo.analysis.occurrences import Occurrence, find_occurrences
+from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError
 from relmo.progress import progress
 from relmo.vectors.choice import Layers, choose
 from relmo.vectors.embedder import Embedder
 from relmo.vectors.neighbours import Layer
-
-Array = NDArray[np.float32]
 
 MIN_OCCURRENCES = 4
 CONTEXT_TOKENS = 4  # on either side of a word: those that may tell its sense

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from relmo.analysis.probes import Array, Embed
+from relmo.analysis.probes import Embed
+from relmo.arrays import Array
 from relmo.errors import ConfigError
 from relmo.vectors.embedder import Embedder, load
 from relmo.vectors.static import StaticVectors

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from relmo.analysis.probes import MIN_DEVIATION, Array
+from relmo.analysis.probes import MIN_DEVIATION
 from relmo.analysis.sources import Source
+from relmo.arrays import Array
 from relmo.errors import DataError
 from relmo.progress import progress
 from relmo.text.corpus import read_lines

@@ -14,7 +14,14 @@ from relmo.errors import ConfigError, FormatError
 from relmo.formats import bilm_tf, bundled, many_langs, native, published
 from relmo.formats.contents import ModelContents
 from relmo.formats.hdf5 import hdf5_names
-from relmo.formats.sources import Files, Source, find_json, is_there, open_source, read_json
+from relmo.formats.model_files import (
+    Files,
+    ModelFiles,
+    find_json,
+    is_there,
+    open_model_files,
+    read_json,
+)
 
 __all__ = ["READERS", "WRITERS", "ModelContents", "detect", "read_model"]
 
@@ -25,7 +32,7 @@ WRITERS: Mapping[str, Callable[[ModelContents, Path], None]] = {
 }
 
 
-def detect(source: Source) -> str:
+def detect(source: ModelFiles) -> str:
     """The name of the format that these files are in."""
     for name, reader in READERS.items():
         if reader.recognizes(source):
@@ -64,7 +71,7 @@ def read_model(
     return contents
 
 
-def _open(path: Path, options: Path | None) -> Source:
+def _open(path: Path, options: Path | None) -> ModelFiles:
     if not is_there(path):
         raise FormatError(
             f"There is no model {str(path)!r}: no such directory or file, and no model of that "
@@ -72,11 +79,11 @@ def _open(path: Path, options: Path | None) -> Source:
         )
     if not path.is_file() or not hdf5_names(Files({str(path): path}, str(path))):
         if options is None:
-            return open_source(path)
+            return open_model_files(path)
         damaged_or_none = FormatError if path.is_file() else ConfigError
         raise damaged_or_none(f"{path} is no HDF5 file, and options= goes with HDF5 weights.")
     if options is None:
-        beside = find_json(open_source(path.parent), "lstm", "char_cnn")
+        beside = find_json(open_model_files(path.parent), "lstm", "char_cnn")
         if len(beside) != 1:
             raise FormatError(
                 f"{path} needs its options: expected one such file beside it, found {len(beside)}. "

@@ -24,7 +24,7 @@ from relmo.files import directory_written_atomically
 from relmo.formats.contents import ModelContents, Softmax
 from relmo.formats.gates import add_forget_bias, remove_forget_bias, reorder_gates
 from relmo.formats.hdf5 import Hdf5File, hdf5_names
-from relmo.formats.sources import Source, find_json, read_text_bytes, read_text_head
+from relmo.formats.model_files import ModelFiles, find_json, read_text_bytes, read_text_head
 from relmo.text.vocabulary import SPECIAL, Vocabulary, parse_vocabulary
 
 KNOWN_OPTIONS = {
@@ -38,12 +38,12 @@ HIGHWAY_NAMES = (("gate", "carry"), ("transform", "transform"))  # "carry" is σ
 BARE, STACKED = "LSTMCell", "MultiRNNCell/Cell{}/LSTMCell"  # a lone layer, one of several
 
 
-def recognizes(source: Source) -> bool:
+def recognizes(source: ModelFiles) -> bool:
     """Options with an LSTM and a character CNN, beside HDF5 weights."""
     return bool(find_json(source, "lstm", "char_cnn")) and bool(hdf5_names(source))
 
 
-def read(source: Source) -> ModelContents:
+def read(source: ModelFiles) -> ModelContents:
     """Read options and weights and, where they are there, vocabulary and softmax."""
     name, options = _only(find_json(source, "lstm", "char_cnn"), source, "options file")
     with ExitStack() as stack:
@@ -246,7 +246,7 @@ def _read_softmax(file: Hdf5File, config: ModelConfig) -> Softmax:
     return Softmax(torch.from_numpy(weight), torch.from_numpy(bias))
 
 
-def _find_vocabulary(source: Source) -> Vocabulary | None:
+def _find_vocabulary(source: ModelFiles) -> Vocabulary | None:
     """The one text file that begins like a vocabulary, gzipped or not."""
     begin = [word.encode() for word in SPECIAL]
     for name in source.names():
@@ -255,7 +255,7 @@ def _find_vocabulary(source: Source) -> Vocabulary | None:
     return None
 
 
-def _only(found: dict[str, Any], source: Source, what: str) -> tuple[str, Any]:
+def _only(found: dict[str, Any], source: ModelFiles, what: str) -> tuple[str, Any]:
     if len(found) != 1:
         names = ", ".join(sorted(found)) or "none"
         raise FormatError(

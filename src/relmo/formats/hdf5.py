@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from relmo.errors import FormatError
-from relmo.formats.sources import MAX_WEIGHTS_BYTES, Source, largest_unpacked
+from relmo.formats.model_files import MAX_WEIGHTS_BYTES, ModelFiles, largest_unpacked
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -19,7 +19,7 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError)
 
 
-def hdf5_names(source: Source) -> list[str]:
+def hdf5_names(source: ModelFiles) -> list[str]:
     """The files that begin as HDF5 does."""
     return [n for n in source.names() if source.head(n, len(HDF5_SIGNATURE)) == HDF5_SIGNATURE]
 
@@ -27,7 +27,7 @@ def hdf5_names(source: Source) -> list[str]:
 class Hdf5File:
     """One of a source's files, open for reading until the `with` block ends."""
 
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: ModelFiles, name: str) -> None:
         self.where = f"{source.where}: {name}"
         size = source.size(name)
         if size > MAX_WEIGHTS_BYTES:

@@ -15,7 +15,7 @@ from torch import Tensor
 from relmo.config import ModelConfig, parse_config
 from relmo.errors import FormatError
 from relmo.formats.contents import ModelContents
-from relmo.formats.sources import Source, find_json, read_text_bytes
+from relmo.formats.model_files import ModelFiles, find_json, read_text_bytes
 from relmo.formats.state_dict import read_state_dict
 from relmo.text.lexicon import CHARACTER_MARKS, WORD_MARKS, Lexicon
 
@@ -35,7 +35,7 @@ SHIPPED: dict[str, Any] = {
 }
 
 
-def recognizes(source: Source) -> bool:
+def recognizes(source: ModelFiles) -> bool:
     """Two state dicts beside a configuration that names an architecture."""
     names = set(source.names())
     has_config = bool(find_json(source, "config_path"))
@@ -44,7 +44,7 @@ def recognizes(source: Source) -> bool:
     )
 
 
-def read(source: Source) -> ModelContents:
+def read(source: ModelFiles) -> ModelContents:
     """Read the whole directory."""
     stack, token = _find_architecture(source)
     lexicon = Lexicon(
@@ -57,7 +57,7 @@ def read(source: Source) -> ModelContents:
     return ModelContents(config, tensors, f"ELMoForManyLangs ({source.where})", lexicon=lexicon)
 
 
-def _find_architecture(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
+def _find_architecture(source: ModelFiles) -> tuple[dict[str, Any], dict[str, Any]]:
     """The architecture that config.json names, or else the only one in the directory."""
     there = find_json(source, "encoder", "token_embedder")
     wanted = [
@@ -111,7 +111,7 @@ def _parse_architecture(
     )
 
 
-def _read_lexicon(source: Source, name: str, marks: tuple[str, ...]) -> tuple[str, ...]:
+def _read_lexicon(source: ModelFiles, name: str, marks: tuple[str, ...]) -> tuple[str, ...]:
     """`token TAB id` a line; a line with the id alone means U+3000."""
     if name not in source.names():
         raise FormatError(f"{source.where}: {name} is missing.")
@@ -135,7 +135,7 @@ def _read_lexicon(source: Source, name: str, marks: tuple[str, ...]) -> tuple[st
     return words
 
 
-def _read_characters(source: Source) -> tuple[str, ...]:
+def _read_characters(source: ModelFiles) -> tuple[str, ...]:
     """The characters, with `<bow>` where words begin: the original had it at their end."""
     swapped = {"<bow>": "<eow>", "<eow>": "<bow>"}
     return tuple(swapped.get(c, c) for c in _read_lexicon(source, "char.dic", CHARACTER_MARKS))

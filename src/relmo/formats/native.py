@@ -23,10 +23,10 @@ from relmo.config import ModelConfig, parse_config
 from relmo.errors import FormatError
 from relmo.files import directory_written_atomically
 from relmo.formats.contents import ModelContents, Softmax
-from relmo.formats.sources import (
+from relmo.formats.model_files import (
     MAX_TEXT_BYTES,
     MAX_WEIGHTS_BYTES,
-    Source,
+    ModelFiles,
     find_json,
     read_bytes,
 )
@@ -37,12 +37,12 @@ FORMAT_VERSION = 1
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
-def recognizes(source: Source) -> bool:
+def recognizes(source: ModelFiles) -> bool:
     """A configuration with a format version."""
     return bool(find_json(source, "format_version", "model"))
 
 
-def read(source: Source) -> ModelContents:
+def read(source: ModelFiles) -> ModelContents:
     """Read a model directory; tensors stay on disk until they are needed."""
     configs = find_json(source, "format_version", "model")
     if len(configs) != 1:
@@ -110,7 +110,7 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _read_tensors(source: Source) -> dict[str, Tensor]:
+def _read_tensors(source: ModelFiles) -> dict[str, Tensor]:
     name = "model.safetensors"
     if name not in source.names():
         raise FormatError(f"{source.where}: {name} is missing.")
@@ -123,7 +123,7 @@ def _read_tensors(source: Source) -> dict[str, Tensor]:
         raise FormatError(f"{source.where}: {name} is damaged ({error}). Fetch it again.") from None
 
 
-def _read_vocabulary(source: Source) -> Vocabulary | None:
+def _read_vocabulary(source: ModelFiles) -> Vocabulary | None:
     name = "vocabulary.txt"
     if name not in source.names():
         return None
@@ -134,7 +134,7 @@ def _strings(facts: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in facts.items()} if isinstance(facts, dict) else {}
 
 
-def _read_lexicon(source: Source) -> Lexicon:
+def _read_lexicon(source: ModelFiles) -> Lexicon:
     name = "lexicon.json"
     if name not in source.names():
         raise FormatError(f"{source.where}: {name} is missing.")

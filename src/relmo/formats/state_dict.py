@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from relmo.errors import FormatError
-from relmo.formats.sources import DAMAGED as DAMAGED_ARCHIVE
-from relmo.formats.sources import MAX_WEIGHTS_BYTES, Source, read_bytes
+from relmo.formats.model_files import DAMAGED as DAMAGED_ARCHIVE
+from relmo.formats.model_files import MAX_WEIGHTS_BYTES, ModelFiles, read_bytes
 
 # What torch.load makes of a damaged pickle depends on where in it the damage is.
 DAMAGED = (
@@ -35,7 +35,7 @@ DAMAGED = (
 )
 
 
-def read_state_dict(source: Source, name: str) -> dict[str, Tensor]:
+def read_state_dict(source: ModelFiles, name: str) -> dict[str, Tensor]:
     """A pickled dict of tensors; anything else in the pickle is refused before it can run."""
     data = read_bytes(source, name, MAX_WEIGHTS_BYTES)
     where = f"{source.where}: {name}"

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relmo.config import EncoderConfig, LstmConfig, ModelConfig
-from relmo.model.both_ways import read_layer
-from relmo.model.convolutions import strongest
+from relmo.model.bidirectional import run_layer
+from relmo.model.convolutions import max_pooled
 from relmo.model.int8 import Int8Matrix
 from relmo.model.lstm import ProjectedLstm
-from relmo.model.threads import run_both
+from relmo.model.threads import run_in_two_threads
 from relmo.text.batch import Batch, Packing
 from relmo.text.characters import TokenIds
 
@@ -122,7 +122,7 @@ class TokenEncoder(nn.Module):
         if torch.is_grad_enabled():  # in one piece: each has gradients of all the weights
             return self._encode_all(ids, used, order).index_select(0, order.argsort())
         halves = order[0::2], order[1::2]
-        parts = run_both(*(partial(self._encode_all, ids, used, half) for half in halves))
+        parts = run_in_two_threads(*(partial(self._encode_all, ids, used, half) for half in halves))
         return torch.cat(parts).index_select(0, torch.cat(halves).argsort())
 
     def _encode_all(self, ids: TokenIds, used: Tensor, rows: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class TokenEncoder(nn.Module):
         if ids.characters is not None:
             assert self.characters is not None
             filters, biases = zip(*(c.parameters() for c in self.convolutions), strict=True)
-            best = strongest(ids.characters, used, self.characters.weight, filters)
+            best = max_pooled(ids.characters, used, self.characters.weight, filters)
             x = self.activation(best + torch.cat(biases))  # (U, F)
             for highway in self.highways:
                 x = highway(x)
@@ -215,7 +215,7 @@ class BiLm(nn.Module):
         state: BiLmState | None = None,
         mix: Tensor | None = None,
     ) -> tuple[Tensor, BiLmState]:
-        """Read sentences both ways, window by window, so that only the result grows with them.
+        """Run both directions over sentences, window by window; only the result grows with them.
 
         Args:
             x: (U, P) vectors of the distinct tokens.
@@ -234,46 +234,50 @@ class BiLm(nn.Module):
         halves = result[..., :dim], result[..., dim:]
         state = (state or self.initial_state(len(packing.lengths), x)).select(packing.order)
 
-        def read(ways: slice) -> BiLmState:
-            end = BiLmState(state.h[ways], state.c[ways])
-            for places, layers, after in self.read(x, index[order[ways]], packing, end, ways):
+        def run(directions: slice) -> BiLmState:
+            end = BiLmState(state.h[directions], state.c[directions])
+            for places, layers, after in self.run_windows(
+                x, index[order[directions]], packing, end, directions
+            ):
                 end = after
                 kept = layers if mix is None else torch.tensordot(mix, torch.stack(layers), dims=1)
                 for k, layer in enumerate(kept):
-                    for half, tokens, vectors in zip(halves[ways], order[ways], layer, strict=True):
+                    for half, tokens, vectors in zip(
+                        halves[directions], order[directions], layer, strict=True
+                    ):
                         half[k].index_copy_(0, tokens[places], vectors)
             return end
 
         if torch.is_grad_enabled():
-            ends = [read(BOTH)]
+            ends = [run(BOTH)]
         else:  # nothing to learn: no need to meet after each layer
-            ends = [*run_both(partial(read, slice(0, 1)), partial(read, slice(1, 2)))]
+            ends = [*run_in_two_threads(partial(run, slice(0, 1)), partial(run, slice(1, 2)))]
         h, c = torch.cat([end.h for end in ends]), torch.cat([end.c for end in ends])
         return result, BiLmState(h, c).select(packing.order.argsort())
 
-    def read(
+    def run_windows(
         self,
         x: Tensor,
         index: Tensor,
         packing: Packing,
         state: BiLmState,
-        ways: slice = BOTH,
+        directions: slice = BOTH,
         dropout: float = 0.0,
     ) -> Iterator[tuple[slice, list[Tensor], BiLmState]]:
-        """Read packed tokens, window by window, in D directions: both at once, or one alone.
+        """Run the LSTMs over packed tokens, window by window, in D directions: one or both.
 
         Args:
             x: (U, P) vectors of the distinct tokens.
             index: (D, N) which of them stands at each packed place.
             packing: how many rows read a token at each step.
             state: where to start from, of these directions, rows in packed order.
-            ways: which directions these are.
+            directions: which directions these are.
             dropout: share of each layer's input that is dropped; the residual carries the rest.
 
         Yields:
             Packed places, the token vectors and each layer's output (D, n, P), the state after it.
         """
-        stacks = (self.forward_stack.layers(), self.backward_stack.layers())[ways]
+        stacks = (self.forward_stack.layers(), self.backward_stack.layers())[directions]
         for steps, places in packing.windows(WINDOW_TOKENS):
             sizes, running = packing.sizes[steps], packing.sizes[steps.start]
             vectors = x.index_select(0, index[:, places].flatten()).view(len(index), -1, x.shape[1])
@@ -281,7 +285,7 @@ class BiLm(nn.Module):
             for depth, level in enumerate(zip(*stacks, strict=True)):
                 vectors = functional.dropout(vectors, dropout) if dropout else vectors
                 start = state.h[:, depth, :running], state.c[:, depth, :running]
-                y, last_h, last_c = read_layer(level, vectors, sizes, *start)
+                y, last_h, last_c = run_layer(level, vectors, sizes, *start)
                 residual = self.config.lstm.residual and depth > 0
                 vectors = vectors + y if residual else y  # the state is y before the residual
                 layers.append(vectors)

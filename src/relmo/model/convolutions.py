@@ -1,4 +1,4 @@
-"""Convolutions over a token's characters: of each filter, only the strongest answer counts.
+"""Convolutions over the characters of a token, max-pooled over the positions.
 
 They are matrix products over copied windows, which for short words is far quicker than PyTorch's
 convolution. While learning, one window a token and filter gets a gradient: `kernels` adds up those
@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from relmo.model import kernels
-from relmo.model.threads import run_both
+from relmo.model.threads import run_in_two_threads
 
 MAX_POSITIONS = 2048  # of a block: what is alive at once stays in the caches, whatever comes in
 
 
-def strongest(
+def max_pooled(
     characters: Tensor, used: Sequence[int], embedding: Tensor, filters: Sequence[Tensor]
 ) -> Tensor:
-    """The strongest answer of each filter, without its bias, (U, F).
+    """Max-pool each filter over its positions, without its bias: (U, F).
 
     Windows of padding alone are all alike, so one of them is enough: characters are cut at the
     longest word of a block and the widest filter, and no maximum notices.
@@ -83,7 +83,7 @@ class _Strongest(torch.autograd.Function):
         best = embedding.new_empty(n_words, n_filters)
         where = torch.empty(n_words, n_filters, dtype=torch.int32)
         half = _halves(blocks)
-        run_both(
+        run_in_two_threads(
             partial(_find, embedding, weights, blocks[:half], best, where, 0),
             partial(
                 _find, embedding, weights, blocks[half:], best, where, sum(map(len, blocks[:half]))
@@ -100,7 +100,7 @@ class _Strongest(torch.autograd.Function):
         gradient = gradient.contiguous()
         half = _halves(blocks)
         start = sum(map(len, blocks[:half]))
-        one, other = run_both(
+        one, other = run_in_two_threads(
             partial(_go_back, embedding, weights, blocks[:half], gradient[:start], where[:start]),
             partial(_go_back, embedding, weights, blocks[half:], gradient[start:], where[start:]),
         )

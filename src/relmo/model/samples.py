@@ -27,17 +27,17 @@ class Samples:
         p = np.log1p(1 / (words.cpu().numpy() + 1.0)) / math.log1p(self.n_words)
         return torch.from_numpy(np.log(-np.expm1(self.n_tries * np.log1p(-p))))
 
-    def rows_with(self, targets: Tensor) -> Rows:
+    def rows_with(self, targets: Tensor) -> SoftmaxRows:
         """The rows of the samples and of these targets."""
         if len(self.words) == self.n_words:
-            return Rows(None, self.n_words, torch.zeros(self.n_words))
+            return SoftmaxRows(None, self.n_words, torch.zeros(self.n_words))
         others = np.setdiff1d(targets.cpu().numpy(), self.words.numpy())
         words = torch.cat([self.words, torch.from_numpy(others)])
-        return Rows(words, len(self.words), -self.log_expected(words))
+        return SoftmaxRows(words, len(self.words), -self.log_expected(words))
 
 
 @dataclass(frozen=True)
-class Rows:
+class SoftmaxRows:
     """The rows of the softmax that a step touches.
 
     Attributes:

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from relmo.model.samples import Rows
-from relmo.model.threads import run_both
+from relmo.model.samples import SoftmaxRows
+from relmo.model.threads import run_in_two_threads
 
 # Logits that are alive at once, in each of two threads: few enough to stay in the caches, ...
 MAX_LOGITS = 1 << 21
@@ -34,7 +34,7 @@ WORD_BLOCK = 4096
 
 
 def softmax_loss(
-    x: Tensor, targets: Tensor, rows: Rows, weight_rows: Tensor, bias_rows: Tensor
+    x: Tensor, targets: Tensor, rows: SoftmaxRows, weight_rows: Tensor, bias_rows: Tensor
 ) -> Tensor:
     """Sum over M predictions of -log p(target) among the samples and the target, each once.
 
@@ -62,7 +62,7 @@ class _SoftmaxLoss(torch.autograd.Function):
         middle = len(x) // 2
         halves = slice(0, middle), slice(middle, len(x))
         learn = any(ctx.needs_input_grad)
-        (loss, *one), (more, *other) = run_both(
+        (loss, *one), (more, *other) = run_in_two_threads(
             *(partial(_compare, x[h], weight, bias, places[h], n_samples, learn) for h in halves)
         )
         if learn:
@@ -119,7 +119,7 @@ def log_probabilities(x: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) 
     """(M,) log p(target) among all words, from x (M, P), weight (V, P) and bias (V,)."""
     middle = len(x) // 2
     halves = slice(0, middle), slice(middle, len(x))
-    parts = run_both(*(partial(_log_total, x[half], weight, bias) for half in halves))
+    parts = run_in_two_threads(*(partial(_log_total, x[half], weight, bias) for half in halves))
     own = (x * weight.index_select(0, targets).to(x.dtype)).sum(dim=1)
     own += bias.index_select(0, targets).to(x.dtype)
     return (own - torch.cat(parts)).clamp_(max=0)  # rounding can leave a sure word above 0

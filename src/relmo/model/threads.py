@@ -18,12 +18,14 @@ import torch
 T = TypeVar("T")
 
 _pool: ThreadPoolExecutor | None = None
-_spared = threading.local()  # .n_threads: what `run_both` may use inside `between_products`
+_spared = (
+    threading.local()
+)  # .n_threads: what `run_in_two_threads` may use inside `between_products`
 
 
 @contextmanager
 def between_products() -> Iterator[None]:
-    """Use one core for everything but `run_both`.
+    """Use one core for everything but `run_in_two_threads`.
 
     PyTorch's threads go on spinning for milliseconds after small work that they shared, on the very
     cores that the two directions want next.
@@ -38,7 +40,7 @@ def between_products() -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
-def run_both(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
+def run_in_two_threads(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
     """Results of both calls, made at once where there are two cores and nothing to learn."""
     own = torch.get_num_threads()
     n_threads = getattr(_spared, "n_threads", None) or own

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from relmo.config import ObjectiveConfig
 from relmo.model.bilm import BiLm, BiLmState
-from relmo.model.samples import Rows, sample_log_uniform
+from relmo.model.samples import SoftmaxRows, sample_log_uniform
 from relmo.model.softmax import log_probabilities, softmax_loss
 from relmo.model.threads import between_products
 from relmo.text.layouts import LmBatch, Segments
@@ -42,7 +42,7 @@ class LanguageModel(nn.Module):
         x = self.bilm.encoder(batch.ids)  # (U, P)
         tops = []
         with between_products():
-            read = self.bilm.read(x, batch.index, batch.packing, state, dropout=dropout)
+            read = self.bilm.run_windows(x, batch.index, batch.packing, state, dropout=dropout)
             for _, layers, after in read:
                 tops.append(layers[-1])
                 state = after
@@ -50,7 +50,7 @@ class LanguageModel(nn.Module):
             return functional.dropout(top, dropout) if dropout else top, state
 
     def forward(
-        self, batch: LmBatch, state: BiLmState, rows: Rows, weight: Tensor, bias: Tensor
+        self, batch: LmBatch, state: BiLmState, rows: SoftmaxRows, weight: Tensor, bias: Tensor
     ) -> tuple[Tensor, BiLmState]:
         """Sum of the losses of all predictions, given rows of the softmax."""
         top, state = self.predict(batch, state, self.dropout)
@@ -126,7 +126,7 @@ class BiLmLearner:
         """
         sums, n = torch.zeros(2, dtype=torch.float64), 0
         after: BiLmState | None = None
-        for batch in self._valid.once():
+        for batch in self._valid.validation_batches():
             batch = _moved(batch, self._world.device)
             n_rows = len(batch.packing.lengths)
             if self._carried is None:
@@ -185,7 +185,7 @@ class BiLmLearner:
     def _start(self, n_rows: int) -> BiLmState:
         return self.bilm.initial_state(n_rows, self.weight)
 
-    def _choose_rows(self, batch: LmBatch) -> Rows:
+    def _choose_rows(self, batch: LmBatch) -> SoftmaxRows:
         """The samples, the same for all processes, and everybody's targets."""
         generator = torch.Generator().manual_seed(batch.seed)
         samples = sample_log_uniform(self._objective.n_samples, len(self.bias), generator)
@@ -198,7 +198,9 @@ class BiLmLearner:
             return torch.autocast("cuda", torch.bfloat16)
         return nullcontext()
 
-    def _update(self, rows: Rows, weight: Tensor, bias: Tensor, learning_rate: float) -> float:
+    def _update(
+        self, rows: SoftmaxRows, weight: Tensor, bias: Tensor, learning_rate: float
+    ) -> float:
         """Follow the gradients, unless they are no numbers any more; their norm."""
         assert weight.grad is not None
         assert bias.grad is not None

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from relmo.arrays import IntArray
 from relmo.errors import DataError
 from relmo.text.shards import Corpus
-
-Ints = NDArray[np.int64]
 
 BLOCK_TOKENS = 4096  # fewer in a short text, so that some of it can be held out
 
@@ -18,7 +16,7 @@ BLOCK_TOKENS = 4096  # fewer in a short text, so that some of it can be held out
 class Blocks:
     """Runs of consecutive sentences of a corpus, about `BLOCK_TOKENS` each at most."""
 
-    def __init__(self, corpus: Corpus, table: Ints) -> None:
+    def __init__(self, corpus: Corpus, table: IntArray) -> None:
         self.corpus = corpus
         self.table = table  # (n, 4): shard, first sentence, end, predictions of each direction
         self.n_tokens = int(table[:, 3].sum())
@@ -62,9 +60,9 @@ class Blocks:
         for i in range(first, end):
             yield self.corpus.shards[shard].sentence(i)
 
-    def lengths(self, block: int) -> Ints:
+    def lengths(self, block: int) -> IntArray:
         """Predictions that each sentence of a block gives in one direction."""
         shard, first, end, _ = self.table[block]
         before = self.corpus.shards[shard].ends[first - 1] if first else 0
-        ends: Ints = self.corpus.shards[shard].ends[first:end]
+        ends: IntArray = self.corpus.shards[shard].ends[first:end]
         return np.diff(ends, prepend=before) + 1

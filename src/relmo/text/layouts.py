@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relmo.arrays import IntArray
 from relmo.config import DataConfig
 from relmo.text.batch import Packing, plan_batches
-from relmo.text.blocks import Blocks, Ints
+from relmo.text.blocks import Blocks
 from relmo.text.characters import CharacterScheme, TokenIds
 from relmo.text.noise import CaseNoise, mix_seed
 from relmo.text.vocabulary import SPECIAL, Vocabulary
@@ -80,13 +81,18 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
-class Rows:
+class BatchBuilder:
     """What the rows of a batch read and predict, each distinct token with a number."""
 
     def __init__(self, scheme: CharacterScheme) -> None:
         self._scheme = scheme
         self._numbers = {scheme.begin: 0, scheme.end: 1}
-        self._flat: tuple[list[Ints], ...] = ([], [], [], [])  # read, predicted; forward, backward
+        self._flat: tuple[list[IntArray], ...] = (
+            [],
+            [],
+            [],
+            [],
+        )  # read, predicted; forward, backward
 
     def add(self, *columns: Sequence[str]) -> None:
         """Go on with what is read forward and backward, and what is predicted so."""
@@ -165,7 +171,7 @@ class Segments(Layout):
                 start[2] = 0
             start[1] = 0
 
-    def once(self) -> Iterator[LmBatch]:
+    def validation_batches(self) -> Iterator[LmBatch]:
         """Everything as it was written, in order: for validation."""
         n_blocks = len(self.blocks.table)
         for first in range(0, n_blocks, POOL_BLOCKS):
@@ -173,7 +179,7 @@ class Segments(Layout):
             for batch in self._plan(pool, None):
                 yield self._build(batch, 0, None)
 
-    def _plan(self, pool: Ints, seed: list[int] | None) -> list[list[list[Span]]]:
+    def _plan(self, pool: IntArray, seed: list[int] | None) -> list[list[list[Span]]]:
         """Batches of segments; a segment is a list of spans of sentences."""
         segments = [s for block in pool.tolist() for s in self._cut(block)]
         if seed is not None:
@@ -202,13 +208,13 @@ class Segments(Layout):
 
     def _build(self, segments: list[list[Span]], seed: int, epoch: int | None) -> LmBatch:
         own = segments[self.part.rank :: self.part.size]
-        rows = Rows(self.scheme)
+        builder = BatchBuilder(self.scheme)
         for segment in own or segments[:1]:
             pieces = [self._tokens(span, epoch) for span in segment]
             for (read, ahead), (read_last, last) in zip(pieces, reversed(pieces), strict=True):
-                rows.add(read[:-1], read_last[:0:-1], ahead[1:], last[-2::-1])
+                builder.add(read[:-1], read_last[:0:-1], ahead[1:], last[-2::-1])
         lengths = [sum(span.n_tokens for span in segment) for segment in own or segments[:1]]
-        batch = rows.build(lengths, self.vocabulary, seed)
+        batch = builder.build(lengths, self.vocabulary, seed)
         if own:
             return batch
         # Fewer segments than processes: read something, predict nothing.

@@ -7,9 +7,9 @@ from itertools import count, islice
 
 import numpy as np
 
+from relmo.arrays import IntArray
 from relmo.errors import ConfigError, DataError
-from relmo.text.blocks import Ints
-from relmo.text.layouts import Layout, LmBatch, Position, Rows
+from relmo.text.layouts import BatchBuilder, Layout, LmBatch, Position
 from relmo.text.noise import mix_seed
 
 Columns = tuple[str, str, str, str]  # read forward and backward, predicted so
@@ -52,19 +52,19 @@ class Streams(Layout):
                 yield self._build(readers, mix_seed(self.seed, epoch, window)), after
             first = 0
 
-    def once(self) -> Iterator[LmBatch]:
+    def validation_batches(self) -> Iterator[LmBatch]:
         """All as it was written but what is left over at the ends, in order: for validation."""
         readers = self._readers(np.arange(len(self.blocks.table)), 0, None)
         for _ in range(self._n_windows):
             yield self._build(readers, 0)
 
-    def _readers(self, order: Ints, window: int, epoch: int | None) -> list[Iterator[Columns]]:
+    def _readers(self, order: IntArray, window: int, epoch: int | None) -> list[Iterator[Columns]]:
         """Each stream from that window on."""
         length = self.blocks.n_tokens // self.config.n_streams
         first = window * self.config.n_steps
         return [self._pairs(order, stream * length + first, epoch) for stream in self._own]
 
-    def _pairs(self, order: Ints, start: int, epoch: int | None) -> Iterator[Columns]:
+    def _pairs(self, order: IntArray, start: int, epoch: int | None) -> Iterator[Columns]:
         """What is read and predicted from a token of the shuffled text on.
 
         Sentences come in the same order both ways; the backward direction reads each from its end.
@@ -81,7 +81,7 @@ class Streams(Layout):
 
     def _build(self, readers: Sequence[Iterator[Columns]], seed: int) -> LmBatch:
         n_steps = self.config.n_steps
-        rows = Rows(self.scheme)
+        builder = BatchBuilder(self.scheme)
         for reader in readers:
-            rows.add(*zip(*islice(reader, n_steps), strict=True))
-        return rows.build([n_steps] * len(readers), self.vocabulary, seed)
+            builder.add(*zip(*islice(reader, n_steps), strict=True))
+        return builder.build([n_steps] * len(readers), self.vocabulary, seed)

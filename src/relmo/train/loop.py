@@ -21,9 +21,9 @@ from typing import Any, NoReturn, Protocol, cast
 import torch
 from torch import Tensor
 
-from relmo.ahead import read_ahead
 from relmo.config import TrainConfig
 from relmo.errors import CheckpointError, DataError, TrainingError
+from relmo.prefetch import prefetch
 from relmo.progress import Advance, progress
 from relmo.train.checkpoint import read_checkpoint
 from relmo.train.course import Course, perplexity
@@ -130,7 +130,7 @@ def train(
             advance = stack.enter_context(progress("Training", unit="words"))
             advance(course.tokens)
         received = stack.enter_context(interruptions())
-        batches = read_ahead(source.batches(course.position), BATCHES_AHEAD, joined=True)
+        batches = prefetch(source.batches(course.position), BATCHES_AHEAD, joined=True)
         stack.callback(batches.close)
         reason = course.limit_reached(config)
         while reason is None:

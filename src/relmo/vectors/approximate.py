@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from relmo.arrays import Array, IntArray
 from relmo.errors import ConfigError, DataError, FormatError
-from relmo.vectors.index_tables import Array, Rows, Tables
+from relmo.vectors.index_tables import Tables
 
 FILE_NAME = "faiss.index"
 ALL_BELOW = 10_000  # vectors: fewer are compared one by one
@@ -52,7 +53,7 @@ class Approximate:
     def __init__(self, index: Any, tables: Tables) -> None:
         self._index, self._tables = index, tables
 
-    def nearest(self, queries: Array, k: int) -> tuple[Array, Rows]:
+    def nearest(self, queries: Array, k: int) -> tuple[Array, IntArray]:
         """Scores and rows as `Tables.nearest` gives them, some perhaps missed."""
         n = len(self._tables)
         k = min(k, n)

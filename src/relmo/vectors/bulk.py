@@ -17,11 +17,12 @@ from typing import ParamSpec
 import torch
 import torch.multiprocessing
 
-from relmo.ahead import read_ahead
+from relmo.arrays import Array
 from relmo.formats import ModelContents
+from relmo.prefetch import prefetch
 from relmo.text.batch import cut_into_pools
 from relmo.text.processes import worker_died
-from relmo.vectors.choice import Array, Layers
+from relmo.vectors.choice import Layers
 from relmo.vectors.embedder import Embedder
 
 P = ParamSpec("P")
@@ -43,7 +44,7 @@ def embed_lines(
     """
     tokenised = ((line, [t.text for t in embedder.tokenize(line)]) for line in lines)
     most = embedder.pool_tokens(layers)
-    pools = read_ahead(cut_into_pools(tokenised, lambda line: len(line[1]), most), QUEUED_POOLS)
+    pools = prefetch(cut_into_pools(tokenised, lambda line: len(line[1]), most), QUEUED_POOLS)
     results: Iterator[tuple[list[Line], list[Array]]]
     if workers == 1:
         results = ((pool, embedder.embed(_tokens(pool), layers=layers)) for pool in pools)

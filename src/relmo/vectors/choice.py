@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from relmo.arrays import Array
 from relmo.errors import ConfigError
 from relmo.model.scalar_mix import ScalarMix
 
 Layers = Literal["all", "top", "average"] | int | Sequence[int] | ScalarMix
-Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError
 from relmo.formats import WRITERS, ModelContents, read_model
 from relmo.model.bilm import BiLmState
@@ -24,7 +25,7 @@ from relmo.text.batch import (
     plan_batches,
 )
 from relmo.text.tokenize import build_tokenizer
-from relmo.vectors.choice import Array, Choice, Layers, choose
+from relmo.vectors.choice import Choice, Layers, choose
 from relmo.vectors.token_cache import TokenCache
 
 Sentence = str | Sequence[str]  # text to be tokenised, or tokens

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from relmo.arrays import Array, IntArray
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.files import directory_written_atomically
 from relmo.vectors.approximate import (
@@ -30,7 +31,7 @@ from relmo.vectors.approximate import (
     read_approximate,
     write_approximate,
 )
-from relmo.vectors.index_tables import Array, Rows, Tables, TableWriter, normalized
+from relmo.vectors.index_tables import Tables, TableWriter, normalized
 
 FORMAT_VERSION = 1
 QUERIES = 256  # that are searched for at a time
@@ -125,7 +126,7 @@ class VectorIndex:
             )
         return self._approximate.recall(k, n_queries)
 
-    def _nearest(self, queries: Array, k: int, exact: bool = False) -> tuple[Array, Rows]:
+    def _nearest(self, queries: Array, k: int, exact: bool = False) -> tuple[Array, IntArray]:
         if exact or not self.is_approximate:
             return self._tables.nearest(queries, k)
         return self._approximate.nearest(queries, k)

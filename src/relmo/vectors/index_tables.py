@@ -18,13 +18,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from relmo.arrays import Array, IntArray
 from relmo.errors import FormatError
-
-Array = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 BLOCK = 1 << 14  # vectors that are compared at a time
 RESIDENT_BYTES = 1 << 27  # of mapped vectors that may stay in memory
@@ -79,7 +76,7 @@ class Tables:
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
-    def nearest(self, queries: Array, k: int) -> tuple[Array, Rows]:
+    def nearest(self, queries: Array, k: int) -> tuple[Array, IntArray]:
         """Scores and rows, (Q, k) each or fewer, best first; equal scores by row."""
         best: Any = np.empty((len(queries), 0), np.float32)
         rows: Any = np.empty((len(queries), 0), np.int64)
@@ -99,7 +96,7 @@ class Tables:
             best, rows = (np.take_along_axis(a, order, axis=1) for a in (best, rows))
         return best, rows
 
-    def contexts(self, rows: Sequence[int] | Rows) -> Iterator[tuple[tuple[str, ...], int]]:
+    def contexts(self, rows: Sequence[int] | IntArray) -> Iterator[tuple[tuple[str, ...], int]]:
         """The tokens of the sentence of each row, and the row's place there."""
         with (self._folder / _CONTEXTS).open("rb") as file:
             for row in rows:

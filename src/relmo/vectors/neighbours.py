@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError
 from relmo.formats import ModelContents
 from relmo.progress import progress
@@ -23,10 +23,9 @@ from relmo.text.vocabulary import SPECIAL
 from relmo.vectors.choice import choose
 from relmo.vectors.embedder import Embedder
 from relmo.vectors.index import Hit, VectorIndex, write_index
-from relmo.vectors.sources import are_vectors, read_embedded
 from relmo.vectors.static import StaticVectors
+from relmo.vectors.vector_files import are_vectors, read_embedded
 
-Array = NDArray[np.float32]
 Layer = Literal["average", "top"] | int
 
 CHUNK_WORDS = 8192  # encoded at a time

@@ -20,7 +20,7 @@ import numpy as np
 from relmo.errors import ConfigError, DataError
 from relmo.files import check_writable, written_atomically
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]
+FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]  # float32 or float16
 _DTYPES = {"float32": "<f4", "float16": "<f2"}
 _HEADER_LIMIT = 100_000_000  # bytes; safetensors refuses to read more
 _ROW_GROUP = 1 << 25  # bytes of vectors in a row group of parquet
@@ -68,20 +68,20 @@ class _Sentence(NamedTuple):
     number: int
     text: str
     tokens: Sequence[str]
-    vectors: Array  # (n_tokens, dim) or (n_layers, n_tokens, dim)
+    vectors: FloatArray  # (n_tokens, dim) or (n_layers, n_tokens, dim)
 
 
 # A layout is sent the sentences, then None, and writes them to the output that it was called with.
-Layout: TypeAlias = Generator[None, _Sentence | None, None]
+SentenceWriter: TypeAlias = Generator[None, _Sentence | None, None]
 
 
 class Sink:
     """Where sentences go, in order; the first is number 0."""
 
-    def __init__(self, sentences: Layout, output: "_Output", dtype: str) -> None:
+    def __init__(self, sentences: SentenceWriter, output: "_Output", dtype: str) -> None:
         self._sentences, self._output, self._dtype, self._number = sentences, output, dtype, 0
 
-    def write(self, text: str, tokens: Sequence[str], vectors: Array) -> None:
+    def write(self, text: str, tokens: Sequence[str], vectors: FloatArray) -> None:
         """Write a sentence; `vectors` is (n_tokens, dim) or (n_layers, n_tokens, dim)."""
         if vectors.ndim not in (2, 3) or vectors.shape[-2] != len(tokens):
             raise ValueError(f"vectors of shape {vectors.shape} for {len(tokens)} tokens")
@@ -128,7 +128,7 @@ class _Output:
         return len(memoryview(data))
 
 
-def _hdf5(output: Any) -> Layout:
+def _hdf5(output: Any) -> SentenceWriter:
     """As the `allennlp elmo` command did: a dataset a sentence, and `sentence_to_index`."""
     with TemporaryFile(dir=output.directory) as spool, h5py.File(output, "w") as file:
         while sentence := (yield):
@@ -139,7 +139,7 @@ def _hdf5(output: Any) -> Layout:
         file.create_dataset("sentence_to_index", data=[index], dtype=h5py.string_dtype())
 
 
-def _safetensors(output: Any) -> Layout:
+def _safetensors(output: Any) -> SentenceWriter:
     """Tensors named by number; the metadata holds `sentences`, a JSON list."""
     texts, entries, n_header, end = [], [], 100, 0
     with TemporaryFile(dir=output.directory) as spool:  # the header comes first and is known last
@@ -158,7 +158,7 @@ def _safetensors(output: Any) -> Layout:
         shutil.copyfileobj(spool, output, 1 << 20)
 
 
-def _npz(output: Any) -> Layout:
+def _npz(output: Any) -> SentenceWriter:
     with zipfile.ZipFile(output, "w") as archive:
         while sentence := (yield):
             name = zipfile.ZipInfo(f"{sentence.number}.npy")  # no date: same vectors, same bytes
@@ -166,7 +166,7 @@ def _npz(output: Any) -> Layout:
                 np.lib.format.write_array(member, sentence.vectors, allow_pickle=False)
 
 
-def _parquet(output: Any) -> Layout:
+def _parquet(output: Any) -> SentenceWriter:
     """A row a token; several layers lie one after another in its vector."""
     sentence = yield
     schema = _token_rows([sentence] if sentence else []).schema
@@ -199,7 +199,7 @@ def _token_rows(group: list[_Sentence]) -> Any:
     return arrow.table(columns, metadata={"n_layers": str(n_layers), "dim": str(dim)})
 
 
-def _jsonl(output: Any) -> Layout:
+def _jsonl(output: Any) -> SentenceWriter:
     while sentence := (yield):
         fields = {"sentence": sentence.number, "tokens": list(sentence.tokens)}
         head = json.dumps(fields, ensure_ascii=False)[:-1]
@@ -207,7 +207,7 @@ def _jsonl(output: Any) -> Layout:
         output.write(line.encode("utf-8", "backslashreplace"))  # lone surrogates as in JSON
 
 
-def _json_numbers(array: Array) -> str:
+def _json_numbers(array: FloatArray) -> str:
     """Nested lists of the shortest decimals that read back as the same numbers."""
     exact = short = array.astype(np.float64)
     exponent = np.floor(np.log10(np.abs(exact) + 1e-99))

@@ -12,14 +12,12 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.text.corpus import read_lines
 from relmo.vectors.choice import Layers, choose
 from relmo.vectors.embedder import Embedder, Sentence
-
-Array = NDArray[np.float32]
 
 MAX_DIM = 4096
 _MATRIX, _WORDS = "vectors.npy", "vocab.txt"

@@ -1,4 +1,4 @@
-"""Reading ahead is bounded, keeps order, and ends with whoever reads."""
+"""Prefetching is bounded, keeps the order, and ends with its consumer."""
 
 import itertools
 import threading
@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from relmo.ahead import read_ahead
+from relmo.prefetch import prefetch
 
 
-def test_reading_ahead_is_bounded_and_ends_with_the_consumer():
+def test_prefetching_is_bounded_and_ends_with_the_consumer():
     made = itertools.count()
     before = threading.active_count()
-    stream = read_ahead((next(made) for _ in itertools.repeat(None)), 3)
+    stream = prefetch((next(made) for _ in itertools.repeat(None)), 3)
     assert [next(stream) for _ in range(5)] == [0, 1, 2, 3, 4]
     time.sleep(0.05)
     assert next(made) <= 5 + 3 + 2
@@ -29,7 +29,7 @@ def test_what_the_other_thread_raises_is_raised_in_its_place():
         yield 1
         raise OSError("gone")
 
-    stream = read_ahead(items(), 2)
+    stream = prefetch(items(), 2)
     assert next(stream) == 1
     with pytest.raises(OSError, match="gone"):
         next(stream)
@@ -46,7 +46,7 @@ def test_closing_can_wait_for_the_other_thread():
             yield i
 
     for n in (1, 3):
-        stream = read_ahead(items(), n, joined=True)
+        stream = prefetch(items(), n, joined=True)
         assert next(stream) == 0
         stream.close()
         assert not busy.is_set()

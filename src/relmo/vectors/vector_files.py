@@ -18,11 +18,12 @@ import h5py
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats.hdf5 import DAMAGED
-from relmo.formats.sources import largest_unpacked
+from relmo.formats.model_files import largest_unpacked
 from relmo.text.corpus import read_lines
-from relmo.vectors.choice import Array, Layers, choose
+from relmo.vectors.choice import Layers, choose
 from relmo.vectors.embedder import Embedder, Sentence
 from relmo.vectors.sinks import SINKS
 

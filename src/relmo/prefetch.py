@@ -1,4 +1,4 @@
-"""Reading ahead: what is made in another thread while this one works."""
+"""Prefetch: make the next items in another thread while this one works."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TypeVar, cast
 T = TypeVar("T")
 
 
-def read_ahead(items: Iterable[T], n: int, *, joined: bool = False) -> Generator[T, None, None]:
-    """The same items, made in another thread that is at most n ahead.
+def prefetch(items: Iterable[T], n: int, *, joined: bool = False) -> Generator[T, None, None]:
+    """Yield the same items, made in another thread that is at most n items ahead.
 
     Args:
         items: what to read.
-        n: how many to hold ready.
+        n: how many items to hold ready.
         joined: on `close`, wait until the thread has made its current item. Needed where PyTorch
             makes them: Python aborts if it ends while a thread is inside PyTorch.
     """

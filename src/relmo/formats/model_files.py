@@ -40,7 +40,7 @@ DAMAGED = (
 GZIP_SIGNATURE = b"\x1f\x8b"
 
 
-class Source(Protocol):
+class ModelFiles(Protocol):
     """A set of named files."""
 
     where: str  # for error messages
@@ -178,7 +178,7 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def open_source(path: Path) -> Source:
+def open_model_files(path: Path) -> ModelFiles:
     """A folder's or an archive's files; which of the two is seen from the content."""
     try:
         if path.is_dir():
@@ -202,7 +202,7 @@ def _unreadable(path: Path, error: OSError) -> FormatError:
     return FormatError(f"{path} cannot be read: {error.strerror or error}.")
 
 
-def read_bytes(source: Source, name: str, limit: int) -> bytes:
+def read_bytes(source: ModelFiles, name: str, limit: int) -> bytes:
     """A whole file, unless it is larger than anything sensible."""
     if source.size(name) > limit:
         raise FormatError(
@@ -212,7 +212,7 @@ def read_bytes(source: Source, name: str, limit: int) -> bytes:
         return stream.read(limit)
 
 
-def read_text_bytes(source: Source, name: str) -> bytes:
+def read_text_bytes(source: ModelFiles, name: str) -> bytes:
     """A text file, unpacked where it is gzipped."""
     data = read_bytes(source, name, MAX_TEXT_BYTES)
     if not data.startswith(GZIP_SIGNATURE):
@@ -229,7 +229,7 @@ def read_text_bytes(source: Source, name: str) -> bytes:
     return text
 
 
-def read_text_head(source: Source, name: str, n: int) -> bytes:
+def read_text_head(source: ModelFiles, name: str, n: int) -> bytes:
     """A text file's first bytes, unpacked where it is gzipped; none where that cannot be done."""
     head = source.head(name, 4096)
     if head.startswith(GZIP_SIGNATURE):
@@ -240,7 +240,7 @@ def read_text_head(source: Source, name: str, n: int) -> bytes:
     return head.removeprefix(codecs.BOM_UTF8)[:n]
 
 
-def read_json(source: Source, name: str) -> Any:
+def read_json(source: ModelFiles, name: str) -> Any:
     """A JSON file's value."""
     try:
         return json.loads(read_bytes(source, name, MAX_JSON_BYTES))
@@ -248,7 +248,7 @@ def read_json(source: Source, name: str) -> Any:
         raise FormatError(f"{source.where}: {name} is not JSON ({error}).") from None
 
 
-def find_json(source: Source, *keys: str) -> dict[str, dict[str, Any]]:
+def find_json(source: ModelFiles, *keys: str) -> dict[str, dict[str, Any]]:
     """The JSON objects among the files that have all these keys, by file name."""
     found = {}
     for name in source.names():

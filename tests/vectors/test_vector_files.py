@@ -11,7 +11,7 @@ import torch
 import relmo
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.vectors import neighbours as near
-from relmo.vectors import sources
+from relmo.vectors import vector_files
 from relmo.vectors.bulk import embed_lines
 from relmo.vectors.sinks import SINKS, open_sink
 
@@ -39,9 +39,9 @@ def found_in(index, query):
 
 
 def test_every_sink_is_a_source_but_the_one_without_sentences(tmp_path):
-    assert set(sources.SOURCES) == set(SINKS) - {".npz"}
+    assert set(vector_files.SOURCES) == set(SINKS) - {".npz"}
     with pytest.raises(ConfigError, match="does not hold the sentences"):
-        next(sources.read_vectors(tmp_path / "vectors.npz"))
+        next(vector_files.read_vectors(tmp_path / "vectors.npz"))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -60,7 +60,7 @@ def test_an_index_of_the_file_is_that_of_the_text(tmp_path, tiny, embedded, endi
 
 @pytest.mark.parametrize("layers", ["average", "top", 0])
 def test_one_of_all_layers_is_taken(tiny, embedded, layers):
-    (tokens, vectors), *rest = sources.read_embedded(embedded(".hdf5", "all"), tiny, layers)
+    (tokens, vectors), *rest = vector_files.read_embedded(embedded(".hdf5", "all"), tiny, layers)
     assert tokens == LINES[0].split()
     assert np.allclose(vectors, tiny.embed(LINES[0], layers=layers), atol=1e-6)
     assert len(rest) == 3  # without the empty one, and the last of two that are equal
@@ -69,9 +69,9 @@ def test_one_of_all_layers_is_taken(tiny, embedded, layers):
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("layers", ["average", "all"])
 def test_what_was_written_comes_back(monkeypatch, tiny, embedded, ending, layers):
-    monkeypatch.setattr(sources, "_BATCH_BYTES", 1)  # parquet: a row at a time
+    monkeypatch.setattr(vector_files, "_BATCH_BYTES", 1)  # parquet: a row at a time
     read = {}
-    for sentence, vectors in sources.read_vectors(embedded(ending, layers)):
+    for sentence, vectors in vector_files.read_vectors(embedded(ending, layers)):
         assert isinstance(sentence, str) == (ending in (".hdf5", ".safetensors"))
         read[sentence if isinstance(sentence, str) else " ".join(sentence)] = vectors
     assert set(read) - {""} == set(LINES) - {""}
@@ -80,10 +80,10 @@ def test_what_was_written_comes_back(monkeypatch, tiny, embedded, ending, layers
 
 
 def test_text_and_vectors_are_told_apart_by_their_endings():
-    assert sources.are_vectors(["a.HDF5", "b.jsonl"])
-    assert not sources.are_vectors(["a.txt", "b.gz", "-"])
+    assert vector_files.are_vectors(["a.HDF5", "b.jsonl"])
+    assert not vector_files.are_vectors(["a.txt", "b.gz", "-"])
     with pytest.raises(ConfigError, match=r"b.h5 holds vectors and a.txt text"):
-        sources.are_vectors(["a.txt", "b.h5"])
+        vector_files.are_vectors(["a.txt", "b.h5"])
 
 
 def test_the_wrong_model_layer_or_tokenizer(tmp_path, tiny, tiny_contents, embedded):
@@ -112,10 +112,10 @@ def test_a_truncated_file(embedded, ending, share):
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
     if share == 0 and ending == ".jsonl":
-        assert list(sources.read_vectors(path)) == []
+        assert list(vector_files.read_vectors(path)) == []
         return
     with pytest.raises((FormatError, DataError), match="vectors"):
-        list(sources.read_vectors(path))
+        list(vector_files.read_vectors(path))
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_lines_that_are_no_vectors(tmp_path, line):
     path = tmp_path / "vectors.jsonl"
     path.write_text(line + "\n")
     with pytest.raises((FormatError, DataError), match=r"vectors\.jsonl"):
-        list(sources.read_vectors(path))
+        list(vector_files.read_vectors(path))
 
 
 def test_no_file(tmp_path):
     with pytest.raises(DataError, match="no such file"):
-        list(sources.read_vectors(tmp_path / "vectors.hdf5"))
+        list(vector_files.read_vectors(tmp_path / "vectors.hdf5"))
 
 
 def fill_hdf5(file, kind):
@@ -182,7 +182,7 @@ def test_hostile_hdf5(tmp_path, kind):
     with h5py.File(path, "w") as file:
         fill_hdf5(file, kind)
     with pytest.raises(FormatError, match="damaged, or not what"):
-        list(sources.read_vectors(path))
+        list(vector_files.read_vectors(path))
 
 
 @pytest.mark.parametrize("sentences", [None, "[", '["a", "b"]', "[7]", "{}", "3"])
@@ -191,10 +191,10 @@ def test_hostile_safetensors(tmp_path, sentences):
     facts = None if sentences is None else {"sentences": sentences}
     safetensors.numpy.save_file({"0": np.ones((1, 2), np.float32)}, path, facts)
     if sentences == "{}":
-        assert list(sources.read_vectors(path)) == []  # no sentence, no vector
+        assert list(vector_files.read_vectors(path)) == []  # no sentence, no vector
         return
     with pytest.raises(FormatError, match="damaged, or not what"):
-        list(sources.read_vectors(path))
+        list(vector_files.read_vectors(path))
 
 
 def test_hostile_parquet(tmp_path):
@@ -213,7 +213,7 @@ def test_hostile_parquet(tmp_path):
         columns = {name: value for name, value in columns.items() if value is not None}
         parquet.write_table(arrow.table(columns, metadata=facts), path)
         with pytest.raises(FormatError, match="damaged, or not what"):
-            list(sources.read_vectors(path))
+            list(vector_files.read_vectors(path))
 
     refused({})
     refused({"n_layers": "3", "dim": "2"})

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from relmo.model import kernels
 from relmo.model.lstm import ProjectedLstm
-from relmo.model.threads import run_both
+from relmo.model.threads import run_in_two_threads
 
 State = tuple[Tensor, Tensor]
 
 
-def read_layer(
+def run_layer(
     layers: Sequence[ProjectedLstm], x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Read packed tokens with one layer in D directions: a forward and a backward one, or one.
@@ -46,11 +46,11 @@ def read_layer(
     if learns and x.is_cpu and len(layers) == 2:
         y, h, c = _ReadBoth.apply(x, h, c, sizes, layers[0].clips(), *weights)  # type: ignore[no-untyped-call]
         return y, h, c
-    ways = [partial(layer, x[w], sizes, h[w], c[w]) for w, layer in enumerate(layers)]
-    if len(ways) == 1:
-        y, h, c = (part[None] for part in ways[0]())
+    calls = [partial(layer, x[w], sizes, h[w], c[w]) for w, layer in enumerate(layers)]
+    if len(calls) == 1:
+        y, h, c = (part[None] for part in calls[0]())
     else:
-        y, h, c = (torch.stack(both) for both in zip(*run_both(*ways), strict=True))
+        y, h, c = (torch.stack(both) for both in zip(*run_in_two_threads(*calls), strict=True))
     return y, h, c
 
 
@@ -83,11 +83,11 @@ class _ReadBoth(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         both = _Weights(*weights[:4]), _Weights(*weights[4:])  # type: ignore[arg-type]
         y, last_h, last_c = x.new_empty(2, x.shape[1], h.shape[2]), h.clone(), c.clone()
-        ways = (
+        calls = (
             partial(_read, x[w], sizes, (h[w], c[w]), both[w], clips, (y[w], last_h[w], last_c[w]))
             for w in (0, 1)
         )
-        kept = run_both(*ways)
+        kept = run_in_two_threads(*calls)
         ctx.save_for_backward(x, h, c, y, *weights, *(t for k in kept for t in k[:3]))
         ctx.sizes, ctx.clips = sizes, clips
         return y, last_h, last_c
@@ -115,7 +115,7 @@ class _ReadBoth(torch.autograd.Function):
                 dz.t() @ kept.outputs if wanted[3] else None,
             )
 
-        first, second = run_both(partial(back, 0), partial(back, 1))
+        first, second = run_in_two_threads(partial(back, 0), partial(back, 1))
         return (dx, dh, dc, None, None, *first, *second)
 
 

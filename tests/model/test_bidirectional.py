@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from relmo.model import kernels
-from relmo.model.both_ways import read_layer
+from relmo.model.bidirectional import run_layer
 from relmo.model.lstm import ProjectedLstm
 
 SIZES = [3, 3, 2, 1]  # three sentences of 4, 3 and 2 tokens
@@ -47,7 +47,7 @@ def test_gradcheck(clips, projection):
     weights = [w for layer in layers for w in layer.parameters()]
 
     def read(x, h, c, *weights):
-        return read_layer(layers, x, SIZES, h, c)
+        return run_layer(layers, x, SIZES, h, c)
 
     thorough = (clips, projection) == ("tight", True)  # number by number; others by projections
     assert gradcheck(read, (x, h, c, *weights), fast_mode=not thorough)
@@ -60,7 +60,7 @@ def test_gradients_are_those_of_autograd(clips, projection, dtype, tolerance):
     layers, x, h, c = build(clips, projection=projection, dtype=dtype, dim=6, cell=17)
     inputs = [x, h, c, *(w for layer in layers for w in layer.parameters())]
     answers = []
-    for outputs in (read_layer(layers, x, SIZES, h, c), read_by_autograd(layers, x, h, c)):
+    for outputs in (run_layer(layers, x, SIZES, h, c), read_by_autograd(layers, x, h, c)):
         torch.manual_seed(2)
         loss = sum((out * torch.randn_like(out)).sum() for out in outputs)
         answers.append((*outputs, *torch.autograd.grad(loss, inputs)))
@@ -70,7 +70,7 @@ def test_gradients_are_those_of_autograd(clips, projection, dtype, tolerance):
 
 def test_clips_that_are_reached_let_no_gradient_through():
     layers, x, h, c = build("tight")
-    y, _, last_c = read_layer(layers, x, SIZES, h, c)
+    y, _, last_c = run_layer(layers, x, SIZES, h, c)
     assert (y.abs() == 0.25).any()
     assert (last_c.abs() == 0.3).any()
     (gradient,) = torch.autograd.grad(y[0][y[0].abs() == 0.25].sum(), x)
@@ -81,7 +81,7 @@ def test_clips_that_are_reached_let_no_gradient_through():
 def test_what_is_frozen_gets_no_gradient(frozen):
     layers, x, h, c = build("wide")
     getattr(layers[1], frozen).requires_grad_(False)
-    y, *_ = read_layer(layers, x.detach(), SIZES, h.detach(), c.detach())
+    y, *_ = run_layer(layers, x.detach(), SIZES, h.detach(), c.detach())
     y.sum().backward()
     for way, layer in enumerate(layers):
         for name in NAMES:
@@ -91,16 +91,16 @@ def test_what_is_frozen_gets_no_gradient(frozen):
 
 def test_learning_reads_what_embedding_reads():
     layers, x, h, c = build("wide", dtype=torch.float32, dim=6, cell=17)
-    learned = read_layer(layers, x, SIZES, h, c)
+    learned = run_layer(layers, x, SIZES, h, c)
     with torch.no_grad():
-        read = read_layer(layers, x, SIZES, h, c)
+        read = run_layer(layers, x, SIZES, h, c)
     for found, expected in zip(learned, read, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_two_backward_passes_give_the_same():
     layers, x, h, c = build("wide", dtype=torch.float32)
-    y, *_ = read_layer(layers, x, SIZES, h, c)
+    y, *_ = run_layer(layers, x, SIZES, h, c)
     first = torch.autograd.grad(y.sum(), x, retain_graph=True)
     assert torch.equal(first[0], torch.autograd.grad(y.sum(), x)[0])
 
@@ -121,7 +121,7 @@ def test_every_variant_of_the_kernel(instruction_set):
 
 def test_nothing_to_read():
     layers, x, h, c = build("wide")
-    y, last_h, last_c = read_layer(layers, x[:, :0], [], h, c)
+    y, last_h, last_c = run_layer(layers, x[:, :0], [], h, c)
     assert y.shape == (2, 0, 3)
     assert torch.equal(last_h, h)
     assert torch.equal(last_c, c)
