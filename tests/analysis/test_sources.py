@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conftest import close
+from tolerance import network_rounding
 
 from relmo.analysis.sources import joint_source, model_source, open_source, static_source
 from relmo.errors import ConfigError
@@ -24,15 +25,17 @@ def test_layers_average_and_context(tiny):
         assert close(kinds[3], layers.mean(axis=0))
         # Where a token is not the first, forward has read the one before; backward likewise.
         dim = kinds.shape[2] // 2
-        assert close(kinds[4, 1:, :dim], layers[-1, :-1, :dim])
-        assert close(kinds[4, :-1, dim:], layers[-1, 1:, dim:])
+        bound = network_rounding(tiny.config, 3)
+        assert close(kinds[4, 1:, :dim], layers[-1, :-1, :dim], atol=bound)
+        assert close(kinds[4, :-1, dim:], layers[-1, 1:, dim:], atol=bound)
 
 
 def test_a_context_does_not_know_its_word(tiny):
     source = model_source(tiny, contexts=True)
     one, other = source.embed([("the", "cat", "sat"), ("the", "zebra", "sat")])
-    assert close(one[4, 1], other[4, 1])
-    assert not close(one[4, 0], other[4, 0])
+    bound = network_rounding(tiny.config, 3)
+    assert close(one[4, 1], other[4, 1], atol=bound)
+    assert not close(one[4, 0], other[4, 0], atol=100 * bound)
 
 
 def test_static_vectors_and_their_mean():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerance import rounding
 
 import relmo
 from relmo.errors import ConfigError, DataError, FormatError
@@ -94,7 +95,13 @@ def test_more_queries_than_are_searched_at_a_time(tmp_path, monkeypatch):
     queries = np.random.default_rng(1).standard_normal((7, 5)).astype(np.float32)
     expected = index.search(queries, 3)
     monkeypatch.setattr("relmo.vectors.index.QUERIES", 3)
-    assert index.search(queries, 3) == expected
+    found = index.search(queries, 3)
+    assert [[(h.tokens, h.place) for h in hits] for hits in found] == [
+        [(h.tokens, h.place) for h in hits] for hits in expected
+    ]
+    scores = [[hit.score for hit in hits] for hits in found]
+    then = [[hit.score for hit in hits] for hits in expected]
+    np.testing.assert_allclose(scores, then, rtol=0, atol=rounding(5))  # products of other shapes
     assert index.search(queries[:0], 3) == []
 
 
