@@ -38,7 +38,9 @@ def test_equals_brute_force(tmp_path, monkeypatch, block):
     for query, hits in zip(queries, index.search(queries, k=9), strict=True):
         expected = brute_force(entries, query, 9)
         assert [(hit.tokens, hit.place) for hit in hits] == [e[1:] for e in expected]
-        assert np.allclose([hit.score for hit in hits], [e[0] for e in expected], atol=1e-6)
+        assert np.allclose(
+            [hit.score for hit in hits], [e[0] for e in expected], atol=rounding(3 * 5)
+        )
     assert len(index) == sum(len(tokens) for tokens, _ in entries)
     assert index.about == {"model": "a test"}
 
@@ -76,7 +78,7 @@ def test_the_querys_own_sentence_is_left_out(tmp_path):
     (hits,) = index.search(vectors[:1], k=5)
     assert hits[0].tokens == tuple(tokens)
     assert hits[0].word == tokens[0]
-    assert hits[0].score == pytest.approx(1, abs=1e-6)
+    assert hits[0].score == pytest.approx(1, abs=rounding(3 * 5))
     (others,) = index.search(vectors[:1], k=5, without=tokens)
     assert len(others) == 5
     assert tuple(tokens) not in {hit.tokens for hit in others}
