@@ -204,12 +204,13 @@ def _unreadable(path: Path, error: OSError) -> FormatError:
 
 def read_bytes(source: ModelFiles, name: str, limit: int) -> bytes:
     """A whole file, unless it is larger than anything sensible."""
-    if source.size(name) > limit:
+    size = source.size(name)
+    if size > limit:
         raise FormatError(
-            f"{source.where}: {name} has {source.size(name):,} bytes; at most {limit:,} make sense."
+            f"{source.where}: {name} has {size:,} bytes; at most {limit:,} make sense."
         )
     with source.open(name) as stream:
-        return stream.read(limit)
+        return stream.read(size + 1)  # memory for all that is asked for is taken at once
 
 
 def read_text_bytes(source: ModelFiles, name: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class StaticVectors:
     def _load_matrix(cls, matrix: Path, words: Path, max_words: int | None) -> StaticVectors:
         try:
             values = np.load(matrix, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SyntaxError, TokenError, TypeError, OverflowError) as error:
             raise FormatError(
                 f"Cannot read {matrix} ({error}): expected a matrix that NumPy has saved."
             ) from None
