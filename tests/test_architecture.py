@@ -142,11 +142,10 @@ def test_train_knows_neither_models_nor_tasks():
         ], name
 
 
-def test_text_knows_no_layers():
+def test_text_imports_no_torch():
     for name, tree in trees_of("text").items():
-        assert not [m for m in imported_modules(tree) if m.startswith("torch.nn")], name
-        attributes = {ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
-        assert "torch.nn" not in attributes, name
+        modules = {module.split(".")[0] for module in imported_modules(tree)}
+        assert "torch" not in modules, name
 
 
 def test_nothing_prints_outside_the_command_line():

@@ -101,7 +101,9 @@ class Scorer:
         """What predicts the next token, and the one before: (N, P) each, boundaries included."""
         batch = build_batch(sentences, self._scheme)
         x = self._bilm.encoder(batch.ids)
-        layers, _ = self._bilm.contextualize(x, batch.index, batch.packing, mix=self._top)
+        layers, _ = self._bilm.contextualize(
+            x, torch.from_numpy(batch.index), batch.packing, mix=self._top
+        )
         ahead, back = layers[0].chunk(2, dim=1)
         return batch.packing, ahead, back
 

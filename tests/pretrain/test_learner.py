@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -11,7 +12,7 @@ from relmo.config import DataConfig, ModelConfig, ObjectiveConfig
 from relmo.formats import ModelContents
 from relmo.formats.contents import Softmax
 from relmo.model.bilm import BiLm
-from relmo.pretrain.learner import BiLmLearner
+from relmo.pretrain.learner import BiLmLearner, LmTensors
 from relmo.score import Scorer, perplexity
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
@@ -77,7 +78,7 @@ def weights_of(learner):
 def encode(w, tokens):
     """(n, P): no token is read together with another."""
     ids = SCHEME.encode(tokens).characters
-    x = functional.embedding(ids.long(), w["encoder.characters.weight"]).transpose(1, 2)
+    x = functional.embedding(torch.from_numpy(ids), w["encoder.characters.weight"]).transpose(1, 2)
     names = [f"encoder.convolutions.{i}" for i in range(len(CONFIG.encoder.filters))]
     found = [functional.conv1d(x, w[f"{n}.weight"], w[f"{n}.bias"]).amax(2) for n in names]
     x = torch.cat(found, dim=1).relu()
@@ -207,12 +208,13 @@ def test_streams_are_validated_from_the_state_that_training_carries(blocks):
     batch, _ = next(source.batches({}))
     learner.learn(batch, 0.0)
     carried = learner._carried
-    state, losses = carried.select(torch.tensor([0])), []
+    state, losses = carried.select(np.array([0])), []
     for batch in learner._valid.validation_batches():
         with torch.no_grad():
-            top, state = learner._model.predict(batch, state, 0.0)
+            tensors = LmTensors.of(batch, learner.weight.device)
+            top, state = learner._model.predict(tensors, state, 0.0)
         logits = functional.linear(top, learner.weight, learner.bias)
-        losses.append(functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten()))
+        losses.append(functional.cross_entropy(logits.flatten(0, 1), tensors.targets.flatten()))
     assert len(losses) > 1
     assert learner.evaluate()["loss"] == pytest.approx(float(torch.stack(losses).mean()), rel=1e-5)
     assert learner._carried is carried  # training goes on from its own

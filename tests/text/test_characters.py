@@ -8,7 +8,7 @@ from relmo.text.characters import ByteCharacters
 
 
 def byte_ids(*tokens, max_characters=50):
-    return ByteCharacters(max_characters).encode(tokens).characters.numpy()
+    return ByteCharacters(max_characters).encode(tokens).characters
 
 
 def test_a_word_spelled_out():

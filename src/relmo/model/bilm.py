@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relmo.arrays import IntArray
 from relmo.config import EncoderConfig, LstmConfig, ModelConfig
 from relmo.model.bidirectional import run_layer
 from relmo.model.convolutions import max_pooled
@@ -38,10 +40,10 @@ class BiLmState:
     h: Tensor  # (2, L, B, P)
     c: Tensor  # (2, L, B, H)
 
-    def select(self, rows: Tensor) -> BiLmState:
+    def select(self, rows: IntArray) -> BiLmState:
         """The same for some of the sentences, or for all of them in another order."""
-        rows = rows.to(self.h.device)
-        return BiLmState(self.h.index_select(2, rows), self.c.index_select(2, rows))
+        numbers = torch.from_numpy(rows).to(self.h.device)
+        return BiLmState(self.h.index_select(2, numbers), self.c.index_select(2, numbers))
 
 
 @dataclass(frozen=True)
@@ -117,26 +119,29 @@ class TokenEncoder(nn.Module):
 
     def forward(self, ids: TokenIds) -> Tensor:
         """Vectors (U, P) for U tokens: some at a time, those of like lengths together."""
-        used = _used_characters(ids)
-        order = used.argsort()
+        used = ids.n_used()
+        order = np.argsort(used, kind="stable")
         if torch.is_grad_enabled():  # in one piece: each has gradients of all the weights
-            return self._encode_all(ids, used, order).index_select(0, order.argsort())
+            return self._restore(self._encode_all(ids, used, order), order)
         halves = order[0::2], order[1::2]
         parts = run_in_two_threads(*(partial(self._encode_all, ids, used, half) for half in halves))
-        return torch.cat(parts).index_select(0, torch.cat(halves).argsort())
+        return self._restore(torch.cat(parts), np.concatenate(halves))
 
-    def _encode_all(self, ids: TokenIds, used: Tensor, rows: Tensor) -> Tensor:
-        blocks = rows.split(MAX_TOKENS)
+    def _encode_all(self, ids: TokenIds, used: IntArray, rows: IntArray) -> Tensor:
+        blocks = [rows[i : i + MAX_TOKENS] for i in range(0, max(1, len(rows)), MAX_TOKENS)]
         return torch.cat([self._encode(ids.select(r), used[r].tolist()) for r in blocks])
 
     def _encode(self, ids: TokenIds, used: list[int]) -> Tensor:
         parts: list[Tensor] = []
         if self.words is not None:
-            parts.append(self.words(ids.words))  # (U, W)
+            assert ids.words is not None
+            words = torch.from_numpy(ids.words).to(self.words.weight.device)
+            parts.append(self.words(words))  # (U, W)
         if ids.characters is not None:
             assert self.characters is not None
+            characters = torch.from_numpy(ids.characters).to(self.characters.weight.device)
             filters, biases = zip(*(c.parameters() for c in self.convolutions), strict=True)
-            best = max_pooled(ids.characters, used, self.characters.weight, filters)
+            best = max_pooled(characters, used, self.characters.weight, filters)
             x = self.activation(best + torch.cat(biases))  # (U, F)
             for highway in self.highways:
                 x = highway(x)
@@ -144,15 +149,11 @@ class TokenEncoder(nn.Module):
         features = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
         return features if self.projection is None else self.projection(features)  # (U, P)
 
-
-def _used_characters(ids: TokenIds) -> Tensor:
-    """(U,) how many characters each token has, up to its last one that is not padding."""
-    if ids.characters is None:
-        assert ids.words is not None
-        return torch.zeros_like(ids.words)
-    differs = ids.characters != ids.characters[:, -1:]  # a token that fills its row is never cut
-    places = torch.arange(1, differs.shape[1] + 1, device=differs.device)
-    return (differs * places).amax(dim=1)
+    @staticmethod
+    def _restore(vectors: Tensor, order: IntArray) -> Tensor:
+        """Put rows that stand in `order` back to where they were."""
+        places = torch.from_numpy(np.argsort(order, kind="stable")).to(vectors.device)
+        return vectors.index_select(0, places)
 
 
 class LstmStack(nn.ModuleList):
@@ -193,8 +194,9 @@ class BiLm(nn.Module):
     def forward(self, batch: Batch, state: BiLmState | None = None) -> BiLmOutput:
         """All layers of a batch of sentences, boundaries included, padded for work on top."""
         x = self.encoder(batch.ids)  # (U, P)
-        layers, state = self.contextualize(x, batch.index, batch.packing, state)  # (L+1, N, 2P)
-        mask = batch.mask.to(x.device)
+        index = torch.from_numpy(batch.index).to(x.device)
+        layers, state = self.contextualize(x, index, batch.packing, state)  # (L+1, N, 2P)
+        mask = torch.from_numpy(batch.mask).to(x.device)
         padded = layers.new_zeros(len(layers), *mask.shape, layers.shape[-1])
         padded[:, mask] = layers  # (L+1, B, T, 2P)
         return BiLmOutput(padded, mask, state)
@@ -228,7 +230,8 @@ class BiLm(nn.Module):
             (K, N, 2P), and the state in which each sentence ended.
         """
         n_kept = self.config.n_outputs if mix is None else len(mix)
-        order = torch.stack([packing.forward, packing.backward]).to(x.device)  # (2, N)
+        both = np.stack([packing.forward, packing.backward])  # (2, N)
+        order = torch.from_numpy(both).to(x.device)
         result = x.new_empty(n_kept, len(index), self.config.output_dim)
         dim = self.config.lstm.projection_dim
         halves = result[..., :dim], result[..., dim:]
@@ -253,7 +256,7 @@ class BiLm(nn.Module):
         else:  # nothing to learn: no need to meet after each layer
             ends = [*run_in_two_threads(partial(run, slice(0, 1)), partial(run, slice(1, 2)))]
         h, c = torch.cat([end.h for end in ends]), torch.cat([end.c for end in ends])
-        return result, BiLmState(h, c).select(packing.order.argsort())
+        return result, BiLmState(h, c).select(np.argsort(packing.order))
 
     def run_windows(
         self,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,6 +18,8 @@ from relmo.model.bilm import BiLm, BiLmState
 from relmo.model.samples import SoftmaxRows, sample_log_uniform
 from relmo.model.softmax import log_probabilities, softmax_loss
 from relmo.model.threads import between_products
+from relmo.text.batch import Packing
+from relmo.text.characters import TokenIds
 from relmo.text.layouts import LmBatch, Segments
 from relmo.text.streams import Streams
 from relmo.train.loop import Step
@@ -29,6 +33,22 @@ from relmo.train.optim import (
 from relmo.train.world import World
 
 
+@dataclass(frozen=True)
+class LmTensors:
+    """A batch on the device that learns from it; see `relmo.text.layouts.LmBatch`."""
+
+    ids: TokenIds
+    index: Tensor  # (2, N)
+    targets: Tensor  # (2, N)
+    packing: Packing
+
+    @classmethod
+    def of(cls, batch: LmBatch, device: torch.device) -> LmTensors:
+        """Move a batch to a device, without a copy on a CPU."""
+        index, targets = (torch.from_numpy(a).to(device) for a in (batch.index, batch.targets))
+        return cls(batch.ids, index, targets, batch.packing)
+
+
 class LanguageModel(nn.Module):
     """The loss of a batch: what both directions say of the next word, and of the one before."""
 
@@ -37,7 +57,9 @@ class LanguageModel(nn.Module):
         self.bilm = bilm
         self.dropout = dropout
 
-    def predict(self, batch: LmBatch, state: BiLmState, dropout: float) -> tuple[Tensor, BiLmState]:
+    def predict(
+        self, batch: LmTensors, state: BiLmState, dropout: float
+    ) -> tuple[Tensor, BiLmState]:
         """(2, N, P) what words are predicted from, and the state after it."""
         x = self.bilm.encoder(batch.ids)  # (U, P)
         tops = []
@@ -50,7 +72,7 @@ class LanguageModel(nn.Module):
             return functional.dropout(top, dropout) if dropout else top, state
 
     def forward(
-        self, batch: LmBatch, state: BiLmState, rows: SoftmaxRows, weight: Tensor, bias: Tensor
+        self, batch: LmTensors, state: BiLmState, rows: SoftmaxRows, weight: Tensor, bias: Tensor
     ) -> tuple[Tensor, BiLmState]:
         """Sum of the losses of all predictions, given rows of the softmax."""
         top, state = self.predict(batch, state, self.dropout)
@@ -101,14 +123,14 @@ class BiLmLearner:
         """Make one update from this process's part of a batch."""
         world = self._world
         with between_products():
-            batch = _moved(batch, world.device)
-            n_real = (batch.targets >= 0).sum().to("cpu", torch.float64)
+            tensors = LmTensors.of(batch, world.device)
+            n_real = torch.tensor((batch.targets >= 0).sum(), dtype=torch.float64)
             world.sum(n_real)
             rows = self._choose_rows(batch)
             weight, bias = (rows.gather(t).requires_grad_() for t in (self.weight, self.bias))
             state = self._carried or self._start(len(batch.packing.lengths))
         with self._precision():
-            loss, after = self._wrapped(batch, state, rows, weight, bias)
+            loss, after = self._wrapped(tensors, state, rows, weight, bias)
         # Gradients are averaged over processes, so that each counts its share as many times.
         (loss * (self._objective.loss_scale * world.size / n_real.item())).backward()
         norm = self._update(rows, weight, bias, learning_rate)
@@ -127,19 +149,19 @@ class BiLmLearner:
         sums, n = torch.zeros(2, dtype=torch.float64), 0
         after: BiLmState | None = None
         for batch in self._valid.validation_batches():
-            batch = _moved(batch, self._world.device)
+            tensors = LmTensors.of(batch, self._world.device)
             n_rows = len(batch.packing.lengths)
             if self._carried is None:
                 state = self._start(n_rows)
             elif after is None:
-                state = self._carried.select(torch.arange(n_rows) % self._carried.h.shape[2])
+                state = self._carried.select(np.arange(n_rows) % self._carried.h.shape[2])
             else:
                 state = after
             with self._precision():
-                top, after = self._model.predict(batch, state, 0.0)
+                top, after = self._model.predict(tensors, state, 0.0)
             for way in (0, 1):
                 found = log_probabilities(
-                    top[way].float(), batch.targets[way], self.weight, self.bias
+                    top[way].float(), tensors.targets[way], self.weight, self.bias
                 )
                 sums[way] -= found.double().sum().cpu()
             n += batch.targets.shape[1]
@@ -179,7 +201,7 @@ class BiLmLearner:
         if self._carried is not None:
             carried = part_of(state, "carried")
             n, rank = self._carried.h.shape[2], self._world.rank
-            own = torch.arange(rank * n, (rank + 1) * n)
+            own = np.arange(rank * n, (rank + 1) * n)
             self._carried = BiLmState(carried["h"], carried["c"]).select(own)
 
     def _start(self, n_rows: int) -> BiLmState:
@@ -189,7 +211,7 @@ class BiLmLearner:
         """The samples, the same for all processes, and everybody's targets."""
         generator = torch.Generator().manual_seed(batch.seed)
         samples = sample_log_uniform(self._objective.n_samples, len(self.bias), generator)
-        targets = batch.targets[batch.targets >= 0].cpu()
+        targets = torch.from_numpy(batch.targets[batch.targets >= 0])
         return samples.rows_with(self._world.union(targets))
 
     def _precision(self) -> Any:
@@ -223,7 +245,3 @@ def part_of(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
     """The tensors of one part of a learner's state, by their own names."""
     prefix = f"{part}."
     return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
-
-
-def _moved(batch: LmBatch, device: torch.device) -> LmBatch:
-    return batch if device.type == "cpu" else batch.to(device)

@@ -1,1 +1,1 @@
-"""Text to numbers: tokens, vocabularies, character ids and batches. No `torch.nn` here."""
+"""Text to numbers: tokens, vocabularies, character ids and batches. NumPy only: no torch here."""

@@ -7,15 +7,15 @@ Tokens of a batch stand in one flat row, sentence after sentence, so that nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
+from relmo.arrays import IntArray
 from relmo.text.characters import CharacterScheme, TokenIds
 
 T = TypeVar("T")
@@ -47,10 +47,10 @@ class Packing:
         self.starts = np.concatenate([[0], np.cumsum(sizes)])  # packed place where a step begins
         rows = np.arange(len(steps)) - self.starts[steps]  # (N,)
         first = np.concatenate([[0], np.cumsum(self.lengths)])[order]  # a row's first flat token
-        self.order = torch.from_numpy(order)
+        self.order: IntArray = order
         self.sizes: list[int] = sizes.tolist()
-        self.forward = torch.from_numpy(first[rows] + steps)
-        self.backward = torch.from_numpy(first[rows] + ordered[rows] - 1 - steps)
+        self.forward: IntArray = first[rows] + steps
+        self.backward: IntArray = first[rows] + ordered[rows] - 1 - steps
 
     def windows(self, max_tokens: int) -> Iterator[tuple[slice, slice]]:
         """Cut the steps into runs of at most `max_tokens` tokens (or one step): steps, places."""
@@ -73,28 +73,24 @@ class Batch:
     """
 
     ids: TokenIds
-    index: Tensor
+    index: IntArray
     packing: Packing
 
-    def to(self, device: torch.device) -> Batch:
-        """The same on another device."""
-        return replace(self, ids=self.ids.to(device), index=self.index.to(device))
-
     @cached_property
-    def mask(self) -> Tensor:
+    def mask(self) -> NDArray[np.bool_]:
         """(B, T) True on real tokens, boundaries included."""
-        lengths = torch.from_numpy(self.packing.lengths)
-        return torch.arange(len(self.packing.sizes)) < lengths[:, None]
+        places = np.arange(len(self.packing.sizes))
+        return np.asarray(places < self.packing.lengths[:, None])
 
 
 def distinct_tokens(
     sentences: Iterable[Sequence[str]], scheme: CharacterScheme
-) -> tuple[list[str], Tensor]:
+) -> tuple[list[str], IntArray]:
     """Add the boundaries; the distinct tokens in order of appearance, and each token's number."""
     bounded = chain.from_iterable((scheme.begin, *s, scheme.end) for s in sentences)
     numbers: dict[str, int] = {}
     index = [numbers.setdefault(token, len(numbers)) for token in bounded]
-    return list(numbers), torch.tensor(index, dtype=torch.long)
+    return list(numbers), np.array(index, dtype=np.int64)
 
 
 def build_batch(sentences: Sequence[Sequence[str]], scheme: CharacterScheme) -> Batch:

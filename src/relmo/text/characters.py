@@ -11,26 +11,33 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
+
+from relmo.arrays import IntArray
 
 # Byte b has id b + 1, because 0 means "no token here"; the marks follow the 256 bytes.
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = 257, 258, 259, 260, 261
 
 
 class TokenIds(NamedTuple):
-    """What the token encoder reads, a row a token."""
+    """What the token encoder reads, one row per token."""
 
-    characters: Tensor | None  # (N, C)
-    words: Tensor | None  # (N,)
+    characters: IntArray | None  # (U, C)
+    words: IntArray | None  # (U,)
 
-    def select(self, rows: Tensor) -> TokenIds:
-        """The same for some of the tokens."""
+    def select(self, rows: IntArray) -> TokenIds:
+        """Return the ids of some of the tokens."""
         return TokenIds(*(None if ids is None else ids[rows] for ids in self))
 
-    def to(self, device: torch.device) -> TokenIds:
-        """The same on another device."""
-        return TokenIds(*(None if ids is None else ids.to(device) for ids in self))
+    def n_used(self) -> IntArray:
+        """Count the characters of each token (U,), up to its last one that is not padding."""
+        if self.characters is None:
+            assert self.words is not None
+            return np.zeros_like(self.words)
+        # A token that fills its row is never cut.
+        differs = self.characters != self.characters[:, -1:]
+        places = np.arange(1, differs.shape[1] + 1)
+        used: IntArray = (differs * places).max(axis=1, initial=0)
+        return used
 
 
 class CharacterScheme(Protocol):
@@ -40,7 +47,7 @@ class CharacterScheme(Protocol):
     end: str
 
     def encode(self, tokens: Sequence[str]) -> TokenIds:
-        """One row of ids a token."""
+        """Return one row of ids per token."""
         ...
 
 
@@ -73,4 +80,4 @@ class ByteCharacters:
                 row[1] = boundary
             row[0] = BEGIN_WORD
             row[len(word) + 1] = END_WORD
-        return TokenIds(torch.from_numpy(ids), None)
+        return TokenIds(ids, None)

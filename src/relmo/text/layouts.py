@@ -20,8 +20,6 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from relmo.arrays import IntArray
 from relmo.config import DataConfig
@@ -49,15 +47,10 @@ class LmBatch:
     """
 
     ids: TokenIds
-    index: Tensor
-    targets: Tensor
+    index: IntArray
+    targets: IntArray
     packing: Packing
     seed: int
-
-    def to(self, device: torch.device) -> LmBatch:
-        """The same on another device."""
-        index, targets = (part.to(device) for part in (self.index, self.targets))
-        return replace(self, ids=self.ids.to(device), index=index, targets=targets)
 
 
 class Part(NamedTuple):
@@ -105,11 +98,8 @@ class BatchBuilder:
         packing = Packing(lengths)
         tokens = list(self._numbers)
         known = np.array([vocabulary.number(word) for word in (*SPECIAL[:2], *tokens[2:])])
-        flat = np.stack([np.concatenate(part) for part in self._flat])[:, packing.forward.numpy()]
-        targets = torch.from_numpy(known[flat[2:]])
-        return LmBatch(
-            self._scheme.encode(tokens), torch.from_numpy(flat[:2]), targets, packing, seed
-        )
+        flat = np.stack([np.concatenate(part) for part in self._flat])[:, packing.forward]
+        return LmBatch(self._scheme.encode(tokens), flat[:2], known[flat[2:]], packing, seed)
 
 
 @dataclass
@@ -218,7 +208,7 @@ class Segments(Layout):
         if own:
             return batch
         # Fewer segments than processes: read something, predict nothing.
-        return replace(batch, targets=torch.full_like(batch.targets, -1))
+        return replace(batch, targets=np.full_like(batch.targets, -1))
 
     def _tokens(self, span: Span, epoch: int | None) -> tuple[list[str], list[str]]:
         words = self.blocks.corpus.shards[span.shard].sentence(span.sentence)

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from relmo.arrays import IntArray
 from relmo.errors import ConfigError
 from relmo.text.characters import ByteCharacters, CharacterScheme, TokenIds
 
@@ -80,10 +79,10 @@ class LexiconCharacters:
         words = None
         if self._words:
             unknown = self._words[self.unknown]
-            words = torch.tensor([self._words.get(t, unknown) for t in tokens], dtype=torch.long)
+            words = np.array([self._words.get(t, unknown) for t in tokens], dtype=np.int64)
         return TokenIds(self._encode_characters(tokens) if self._characters else None, words)
 
-    def _encode_characters(self, tokens: Sequence[str]) -> Tensor:
+    def _encode_characters(self, tokens: Sequence[str]) -> IntArray:
         known, unknown = self._characters, self._characters[self.unknown]
         ids = np.full((len(tokens), self.max_characters), known["<pad>"], dtype=np.int64)
         for row, token in zip(ids, tokens, strict=True):
@@ -91,7 +90,7 @@ class LexiconCharacters:
             row[0] = known["<bow>"]
             row[1 : len(letters) + 1] = [known.get(c, unknown) for c in letters]
             row[len(letters) + 1] = known["<eow>"]
-        return torch.from_numpy(ids)
+        return ids
 
 
 def build_scheme(lexicon: Lexicon | None, max_characters: int) -> CharacterScheme:

@@ -28,6 +28,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from relmo.errors import ConfigError, DataError
+from relmo.mapped import map_safetensors
 from relmo.progress import progress
 from relmo.text.corpus import open_bytes
 from relmo.text.processes import work_in_processes
@@ -71,9 +72,7 @@ class Shard:
     """
 
     def __init__(self, path: Path) -> None:
-        import safetensors.torch  # maps the file; the worker processes do without torch
-
-        tables = {name: t.numpy() for name, t in safetensors.torch.load_file(path).items()}
+        tables = map_safetensors(path).arrays
         self.key = path.stem
         self.ids, self.ends, self.counts = tables["ids"], tables["ends"], tables["counts"]
         self.words = Words(tables["words"], tables["word_ends"])

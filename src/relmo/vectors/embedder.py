@@ -157,7 +157,7 @@ class Embedder:
 
     def batch(self, sentences: Iterable[Sentence]) -> Batch:
         """Sentences as `bilm` reads them: `model.bilm(model.batch(sentences))`."""
-        return build_batch([self._tokens(s) for s in sentences], self._scheme).to(self._device)
+        return build_batch([self._tokens(s) for s in sentences], self._scheme)
 
     def save(self, directory: str | Path, *, to: str = "relmo") -> None:
         """Write the model with the weights that it has now, as relmo's directory or "bilm-tf"."""
@@ -222,13 +222,13 @@ class Embedder:
         packing = Packing([len(s) + 2 for s in sentences])
         vectors = self._cache.vectors(tokens, self._encode, self._weights_identity())
         layers, state = self.bilm.contextualize(
-            vectors, index.to(vectors.device), packing, state, choice.matrix
+            vectors, torch.from_numpy(index).to(vectors.device), packing, state, choice.matrix
         )  # (K, N, 2P)
         by_sentence = layers.cpu().split(packing.lengths.tolist(), dim=1)
         return [choice.finish(v[:, 1:-1]) for v in by_sentence], state
 
     def _encode(self, tokens: list[str]) -> Tensor:
-        vectors: Tensor = self.bilm.encoder(self._scheme.encode(tokens).to(self._device))
+        vectors: Tensor = self.bilm.encoder(self._scheme.encode(tokens))
         return vectors
 
     def _weights_identity(self) -> tuple[tuple[int, int], ...]:
@@ -260,7 +260,7 @@ class StatefulStream:
             return results
         state = self._widened(len(batch))
         vectors, ended = embedder._embed_batch(
-            [batch[i] for i in full], choice, state.select(torch.tensor(full))
+            [batch[i] for i in full], choice, state.select(np.array(full))
         )
         state.h[:, :, full] = ended.h
         state.c[:, :, full] = ended.c

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import mmap
 import struct
 from array import array
@@ -18,10 +17,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from relmo.arrays import Array, IntArray
 from relmo.errors import FormatError
+from relmo.mapped import map_safetensors
 
 BLOCK = 1 << 14  # vectors that are compared at a time
 RESIDENT_BYTES = 1 << 27  # of mapped vectors that may stay in memory
@@ -40,13 +40,8 @@ class Tables:
     def __init__(self, folder: Path, n_vectors: int, dim: int) -> None:
         self._folder = folder
         try:
-            with safe_open(folder / _VECTORS, "np"):
-                pass  # a header that does not fit its file is refused
-            with (folder / _VECTORS).open("rb") as file:
-                (n_header,) = struct.unpack("<Q", file.read(8))
-                header = json.loads(file.read(n_header))
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            tables = {name: self._table(header[name], name, 8 + n_header) for name in _DTYPES}
+            arrays, self._map = map_safetensors(folder / _VECTORS)
+            tables = {name: _checked(arrays[name], name) for name in _DTYPES}
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise FormatError(f"{folder} is a damaged index ({error!r}). Build it again.") from None
         self.vectors: Array = tables["vectors"]
@@ -111,12 +106,12 @@ class Tables:
                     ) from None
                 yield tokens, place
 
-    def _table(self, entry: dict[str, Any], name: str, start: int) -> Any:
-        if entry["dtype"] != _DTYPES[name]:
-            raise ValueError(f"{name} is {entry['dtype']}, not {_DTYPES[name]}")
-        dtype = f"<{_DTYPES[name][0].lower()}{int(_DTYPES[name][1:]) // 8}"
-        shape, offset = entry["shape"], start + entry["data_offsets"][0]
-        return np.frombuffer(self._map, dtype, math.prod(shape), offset).reshape(shape)
+
+def _checked(table: Any, name: str) -> Any:
+    expected = f"<{_DTYPES[name][0].lower()}{int(_DTYPES[name][1:]) // 8}"
+    if table.dtype != np.dtype(expected):
+        raise ValueError(f"{name} is {table.dtype}, not {np.dtype(expected)}")
+    return table
 
 
 class TableWriter:
