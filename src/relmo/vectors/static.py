@@ -21,6 +21,8 @@ from relmo.vectors.choice import Layers, choose
 from relmo.vectors.embedder import Embedder, Sentence
 
 MAX_DIM = 4096
+# What NumPy raises for a header that is none.
+_DAMAGED = (OSError, ValueError, SyntaxError, TokenError, EOFError, TypeError, OverflowError)
 _MATRIX, _WORDS = "vectors.npy", "vocab.txt"
 
 
@@ -67,8 +69,8 @@ class StaticVectors:
     @classmethod
     def _load_matrix(cls, matrix: Path, words: Path, max_words: int | None) -> StaticVectors:
         try:
-            values = np.load(matrix, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, SyntaxError, TokenError, TypeError, OverflowError) as error:
+            values = np.lib.format.open_memmap(matrix, mode="r")  # never unpickles, nor unzips
+        except _DAMAGED as error:
             raise FormatError(
                 f"Cannot read {matrix} ({error}): expected a matrix that NumPy has saved."
             ) from None
