@@ -83,6 +83,8 @@ def test_a_snippet_is_a_piece_of_the_sentence_around_the_word(before, after, n):
     clean = " ".join("".join(c if c.isprintable() else " " for c in before).split())
     assert clean.endswith(left.lstrip("…").strip())
     assert (left + right).isprintable()
+    if n > len(before):  # there is room for all of it
+        assert left.strip() == clean
 
 
 def test_snippets_are_cut_between_words_where_there_are_any():

@@ -163,7 +163,7 @@ def test_damaged_ones_are_refused(tmp_path, damage):
             table.write_bytes(data.replace(b'"F32"', b'"I32"'))
         else:
             table.write_bytes(data.replace(b'"place"', b'"plaza"'))
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError, match=str(folder)):
         VectorIndex(folder)
 
 
