@@ -44,7 +44,7 @@ def test_zeros_stay_zero_and_nan_is_not_hidden(path):
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(1, 20), st.integers(2, 70), st.integers(1, 20), st.integers(0, 2**32))
+@given(st.integers(1, 20), st.integers(2, 70), st.integers(2, 20), st.integers(0, 2**32))
 def test_product_is_near_the_exact_one(m, k, n, seed):
     torch.manual_seed(seed)
     x, weight = torch.randn(m, k), torch.randn(n, k)
@@ -122,9 +122,10 @@ def test_processors_that_saturate_get_weights_of_seven_bits(monkeypatch):
         int8.weight_limit.cache_clear()
 
 
-def test_a_single_column_is_refused():
-    with pytest.raises(ConfigError, match="two columns"):
-        Int8Matrix(torch.ones(3, 1))
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3)])
+def test_a_single_row_or_column_is_refused(shape):
+    with pytest.raises(ConfigError, match="two rows and columns"):
+        Int8Matrix(torch.ones(shape))
 
 
 def test_without_an_engine_the_message_says_so(monkeypatch, tiny_contents):
