@@ -33,7 +33,7 @@ check: $(STAMP)  ## Format, lint, types, imports, tests (without the C kernel, t
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	RELMO_KERNEL=off $(PYTEST) -m "not slow" tests/model tests/vectors/test_embedder.py tests/vectors/test_bulk.py tests/test_parity.py
+	RELMO_KERNEL=off $(PYTEST) -m "not slow" tests/model tests/inference tests/vectors/test_bulk.py tests/test_parity.py
 	$(PYTEST)
 
 long: processors  ## Hours by hand: kills, fuzzing, more examples, other processors, all tests three times

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 NUMERIC = (
     *("tests/model", "tests/vectors", "tests/formats", "tests/text", "tests/analysis"),
-    *("tests/train", "tests/pretrain", "tests/demo", "tests/test_score.py"),
+    *("tests/train", "tests/pretrain", "tests/inference", "tests/features", "tests/demo"),
     *("tests/test_substitutes.py", "tests/test_parity.py", "tests/test_reference.py"),
     "tests/test_old_versions.py",
 )

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relmo.config import ObjectiveConfig
-from relmo.model.bilm import BiLm, BiLmState
+from relmo.model.bilm import BiLm
+from relmo.model.output import BiLmState
 from relmo.model.samples import SoftmaxRows, sample_log_uniform
 from relmo.model.softmax import log_probabilities, softmax_loss
 from relmo.model.threads import between_products

@@ -12,10 +12,10 @@ from tolerance import network_rounding
 from relmo.errors import ConfigError
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
+from relmo.inference.model import Model
+from relmo.inference.substitutes import find_substitutes
 from relmo.model.bilm import BiLm
 from relmo.presets import read_preset
-from relmo.score import Scorer
-from relmo.substitutes import find_substitutes
 from relmo.text.marks import MarkedSentence
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 
@@ -39,7 +39,7 @@ def contents():
 
 @pytest.fixture(scope="module")
 def scorer(contents):
-    return Scorer(contents)
+    return Model(contents)
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -73,7 +73,7 @@ def test_the_word_itself_changes_nothing(scorer, contents):
 
 
 def test_none_is_too_few(scorer):
-    with pytest.raises(ConfigError, match="-k is 0"):
+    with pytest.raises(ConfigError, match="k is 0"):
         find_substitutes(scorer, MarkedSentence(SENTENCE, 1), k=0)
 
 
