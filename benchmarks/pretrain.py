@@ -29,18 +29,19 @@ import torch
 from torch import Tensor, nn
 
 from relmo.config import DataConfig, ObjectiveConfig, PretrainConfig
+from relmo.formats.contents import Softmax
 from relmo.model import kernels
 from relmo.model.bilm import BiLm
 from relmo.model.samples import sample_log_uniform
 from relmo.presets import read_preset
-from relmo.pretrain.learner import BiLmLearner
+from relmo.pretrain.learner import BiLmLearner, Recipe
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
 from relmo.text.layouts import LmBatch, Segments
 from relmo.text.shards import Corpus, prepare_corpus
 from relmo.text.streams import Streams
 from relmo.text.vocabulary import Vocabulary, build_vocabulary
-from relmo.train.optim import RowOptimizer, build_optimizer, clip_norm
+from relmo.train.optim import Clipping, RowOptimizer, build_optimizer, clip_norm
 from relmo.train.world import World
 
 ROUNDS = 3
@@ -128,9 +129,9 @@ def build_learner(config: PretrainConfig, n_words: int, *, streams: bool) -> BiL
     weight = torch.randn(n_words, dim) * dim**-0.5
     n_streams = DATA.n_streams if streams else 0
     bilm, bias = BiLm(config.model), torch.zeros(n_words)
-    return BiLmLearner(
-        bilm, weight, bias, OBJECTIVE, "adagrad", 10.0, None, World(), n_streams=n_streams
-    )
+    recipe = Recipe(OBJECTIVE, "adagrad", Clipping(norm=10.0))
+    softmax = Softmax(weight, bias)
+    return BiLmLearner(bilm, softmax, recipe, None, World(), n_streams=n_streams)
 
 
 def vocabulary_of(corpus: Corpus, n_words: int) -> Vocabulary:

@@ -39,15 +39,23 @@ def close(found, expected, rtol=1e-5, atol=1e-6):
 def pytest_collection_modifyitems(config, items):
     """Leave out tests marked `long` unless they are asked for; give them all more examples then."""
     if "long" not in config.getoption("markexpr"):
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in set(long)]
+        long = {item for item in items if item.get_closest_marker("long")}
+        config.hook.pytest_deselected(items=list(long))
+        items[:] = [item for item in items if item not in long]
     if config.getoption("hypothesis_profile") == "long":
         for test in {item.function for item in items if hypothesis.is_hypothesis_test(item.obj)}:
             own = test._hypothesis_internal_use_settings
             if own.max_examples != hypothesis.settings.default.max_examples:
                 n = LONG_FACTOR * own.max_examples
                 test._hypothesis_internal_use_settings = hypothesis.settings(own, max_examples=n)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Leave the user's cache alone; processes that a test starts inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELMO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -166,20 +166,31 @@ class ObjectiveConfig(_Values):
 
 
 class TrainConfig(_Values):
-    """How anything is trained. Of the three limits the first to be reached ends it.
+    """How anything is trained. Of the limits the first to be reached ends training.
 
-    `validate_every` and `warmup` count steps; `patience` validations without a better one.
+    `epochs`, `max_tokens` (units of the learner, words in pre-training) and `max_minutes` are
+    limits; `patience` stops early after as many validations without a better one. Validation comes
+    every `validate_every` steps or, where given, every `validate_epochs` epochs. The learning rate
+    rises for `warmup` steps; `decay` is its schedule after that. "plateau" multiplies it by
+    `plateau_factor` after `plateau_patience` validations without a better one. Gradients are
+    clipped to a norm, to a value, or both. `ema` is the decay of an exponential moving average of
+    the weights, which then is what is evaluated and exported.
     """
 
     optimizer: Literal["adam", "adagrad"] = "adam"
     learning_rate: Positive = 1e-3
     warmup: Annotated[int, Field(ge=0)] = 0
-    decay: Literal["none", "cosine", "linear"] = "none"
+    decay: Literal["none", "cosine", "linear", "plateau"] = "none"
+    plateau_factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    plateau_patience: Count = 2
     clip_norm: OrNone[Positive] = 10.0
+    clip_value: OrNone[Positive] = None
+    ema: OrNone[Share] = None
     epochs: OrNone[Count] = 10
     max_tokens: OrNone[Count] = None
     max_minutes: OrNone[Positive] = None
     validate_every: Count = 500
+    validate_epochs: OrNone[Count] = None
     patience: OrNone[Count] = None
     checkpoint_minutes: Positive = 10.0
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

@@ -21,7 +21,9 @@ from relmo.pretrain import pretrain
 pytestmark = pytest.mark.slow
 
 # Sampled softmax, seven steps an epoch or so, of which some have a row more for one of the ranks.
-ALIKE = ("objective.dropout=0", "train.learning_rate=0.001")
+# Adagrad: of a gradient that is all rounding, Adam would make a step of full length.
+ALIKE = ("objective.dropout=0", "train.learning_rate=0.001", "train.optimizer=adagrad")
+EPS = 2.0**-23  # of float32
 
 
 @pytest.fixture
@@ -29,6 +31,14 @@ def text(tmp_path):
     path = write_lines(tmp_path / "text.txt", 60)
     path.write_text(path.read_text() + "One more line .\n")
     return path
+
+
+def assert_rounding_apart(one, two):
+    """Every step may round each value once more, in one run and in the other."""
+    checkpoint = last_checkpoint(one)
+    values = [t for name, t in checkpoint.tensors.items() if not name.endswith(".step")]
+    largest = max(float(tensor.abs().max()) for tensor in values)
+    assert largest_difference(one, two) <= 2 * checkpoint.values["step"] * EPS * largest
 
 
 @pytest.mark.parametrize("layout", ["segments", "stream"])
@@ -43,14 +53,14 @@ def test_two_ranks_equal_one_and_one_goes_on_from_two(tmp_path, text, layout):
     assert ranks.returncode == 0, errors
     assert errors.count("The model is") == 1
     assert last_checkpoint(two).values["step"] == whole.step >= 5
-    assert largest_difference(one, two) < 1e-6
+    assert_rounding_apart(one, two)
     for ours, theirs in zip(rows_without_times(one), rows_without_times(two), strict=True):
         assert theirs == pytest.approx(ours, rel=1e-4)
 
     for run in (one, two):
         outcome = pretrain(run, values={"train.epochs": 2}, resume=True, cache=cache)
         assert outcome.step == 2 * whole.step
-    assert largest_difference(one, two) < 1e-6
+    assert_rounding_apart(one, two)
 
 
 def ranks_of(pid):
@@ -82,6 +92,6 @@ def test_a_killed_rank_ends_the_job_with_a_message(tmp_path, text, dies):
     assert f"Error: Process {1 - dies}: another process of this job ended" in errors
     assert "continue with --resume" in errors
     step = last_checkpoint(run).values["step"]
-    limit = last_checkpoint(run).values["tokens"] + 1
+    limit = last_checkpoint(run).values["units"] + 1
     values = {"train.max_tokens": limit, "train.epochs": 100_000}
     assert pretrain(run, values=values, resume=True, cache=cache).step == step + 1

@@ -160,6 +160,24 @@ def test_a_breakdown_names_the_checkpoint_to_go_on_from(tmp_path, base):
     assert pretrain(run, resume=True, settings=calm, cache=cache).reason == "epochs"
 
 
+def test_averages_by_epochs_and_plateaus_are_exported_and_leave_torch_alone(tmp_path, base):
+    text, valid = base / "text.txt", base / "valid.txt"
+    more = ["train.ema=0.9", "train.validate_epochs=1", "train.decay=plateau", "train.epochs=2"]
+    more += ["train.clip_value=0.5", "train.plateau_patience=1"]
+    torch.manual_seed(12)
+    expected = torch.rand(3)
+    torch.manual_seed(12)
+    outcome = train(tmp_path / "run", text, valid=[str(valid)], more=more)
+    assert torch.equal(torch.rand(3), expected)
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if "valid_loss" in row] == [7, 14]
+    done = run_program("perplexity", valid, "-m", tmp_path / "run" / "model", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for way in ("forward", "backward"):  # the model has the weights that were validated
+        assert found[way] == pytest.approx(outcome.best[f"{way}_perplexity"], rel=1e-4)
+
+
 # ---- it goes on from a model --------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """Checkpoints that are never half there, and the directory of a run."""
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 from relmo import __version__
-from relmo.errors import CheckpointError, ConfigError, DataError
+from relmo.errors import CheckpointError, ConfigError, DataError, RelmoWarning
 from relmo.train import checkpoint as module
 from relmo.train.checkpoint import link_checkpoint, read_checkpoint, write_checkpoint
 from relmo.train.run_directory import RunDirectory
@@ -292,7 +294,6 @@ def test_an_empty_directory_will_do(tmp_path):
         assert "config.toml" in names(tmp_path)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no such locks there")
 def test_one_process_at_a_time(tmp_path):
     run = RunDirectory(tmp_path)
     with run.opened(CONFIG, resume=False):
@@ -304,6 +305,53 @@ def test_one_process_at_a_time(tmp_path):
         assert run.config.exists()
     with run.opened(CONFIG, resume=True):
         pass
+
+
+LOCKED = """
+    import sys, time
+    from pathlib import Path
+    from relmo.train.run_directory import RunDirectory
+    with RunDirectory(Path({path!r})).opened("", resume=False):
+        print("ready", flush=True)
+        time.sleep(100)
+"""
+
+
+@pytest.mark.slow
+def test_the_lock_of_a_killed_process_is_free(tmp_path):
+    program = textwrap.dedent(LOCKED.format(path=str(tmp_path)))
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        with (
+            pytest.raises(DataError, match="Another process is training in"),
+            RunDirectory(tmp_path).opened("", resume=True),
+        ):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    with RunDirectory(tmp_path).opened("", resume=True):
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_is_told_of_and_used(tmp_path, monkeypatch, number):
+    import fcntl
+
+    def no_locks(file, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    run = RunDirectory(tmp_path)
+    with (
+        pytest.warns(RelmoWarning, match="Cannot lock .* see to it that only one job"),
+        run.opened(CONFIG, resume=False),
+    ):
+        run.save({"w": torch.zeros(2)}, {"step": 1}, best=False)
+    assert run.last.exists()
 
 
 def test_older_files_survive_an_error_of_ours(tmp_path, monkeypatch):

@@ -9,17 +9,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relmo.errors import ConfigError, DataError
-from relmo.train.curve import _smooth, compare_curves, draw_curve
+from relmo.train.curve import draw_curve, smooth
+from relmo.train.learner import Metric
 from relmo.train.log import MetricsLog, read_metrics, rewind
+
+EXACT = Metric("exact_match", higher_is_better=True)
+LOSS = Metric("loss", higher_is_better=False)
 
 
 def row(step, **more):
-    return {"step": step, "tokens": 100 * step, "seconds": 6.0 * step, "loss": 9 / step, **more}
+    units = {"unit": "questions", "units": 100 * step}
+    return {"step": step, **units, "seconds": 6.0 * step, "loss": 9 / step, **more}
 
 
 def scores(step):
-    names = ("forward_perplexity", "backward_perplexity", "average_perplexity")
-    return {name: 300 / step + n for n, name in enumerate(names)}
+    return {"valid_loss": 10 / step, "exact_match": step / 200}
 
 
 @pytest.fixture
@@ -121,7 +125,7 @@ def test_tensorboard_shows_the_same_numbers(tmp_path):
     ("package", "extra", "call"),
     [
         ("tensorboard", "tensorboard", lambda m: MetricsLog(m, step=10**6, tensorboard=True)),
-        ("matplotlib", "plots", lambda m: draw_curve(m, m.parent)),
+        ("matplotlib", "plots", lambda m: draw_curve(m, m.parent, EXACT)),
     ],
 )
 def test_a_missing_extra_is_named(metrics, without, package, extra, call):
@@ -130,44 +134,36 @@ def test_a_missing_extra_is_named(metrics, without, package, extra, call):
         call(metrics)
 
 
-def test_the_curve_is_drawn_the_same_each_time(metrics, tmp_path):
+@pytest.mark.parametrize("metric", [EXACT, LOSS])
+def test_the_curve_shows_the_loss_and_what_decides(metrics, tmp_path, metric):
     pytest.importorskip("matplotlib", reason="needs matplotlib")
     drawn = []
     for _ in range(2):
-        draw_curve(metrics, tmp_path, training_label="training, sampled")
+        draw_curve(metrics, tmp_path, metric)
         drawn.append([(tmp_path / f"curve.{kind}").read_bytes() for kind in ("svg", "png")])
     assert drawn[0] == drawn[1]
     svg, png = drawn[0]
     assert png.startswith(b"\x89PNG")
-    texts = {element.text for element in ElementTree.fromstring(svg).iter() if element.text}
-    expected = {"perplexity", "words seen", "training, sampled", "validation, forward"}
-    assert expected | {"validation, backward"} <= texts
-    assert b"<dc:date>" not in svg
-
-
-@pytest.mark.parametrize("x", ["minutes", "tokens"])
-def test_runs_compared(metrics, tmp_path, x):
-    pytest.importorskip("matplotlib", reason="needs matplotlib")
-    compare_curves({"one": metrics, "two": metrics}, tmp_path / "both.svg", x)
-    texts = {e.text for e in ElementTree.parse(tmp_path / "both.svg").iter() if e.text}
-    assert {"one", "two", {"minutes": "minutes of training", "tokens": "words seen"}[x]} <= texts
-    with pytest.raises(ConfigError, match=r"\.svg or \.png"):
-        compare_curves({"one": metrics}, tmp_path / "both.pdf")
+    texts = [element.text for element in ElementTree.fromstring(svg).iter() if element.text]
+    assert {"loss", "questions seen", "training", "validation"} <= set(texts)
+    assert ("exact match" in texts) == (metric is EXACT)
+    assert texts.count("validation") == (2 if metric is EXACT else 1)
+    assert "perplexity" not in texts
 
 
 def test_no_rows_no_curve(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(DataError, match="no rows yet"):
-        draw_curve(tmp_path / "metrics.jsonl", tmp_path)
+        draw_curve(tmp_path / "metrics.jsonl", tmp_path, EXACT)
 
 
 def test_smoothing_keeps_a_line_and_its_length():
-    assert _smooth([2.0] * 30) == [2.0] * 30
+    assert smooth([2.0] * 30) == [2.0] * 30
     line = [float(i) for i in range(30)]
-    assert _smooth(line)[5:25] == line[5:25]
-    assert _smooth([1.0]) == [1.0]
+    assert smooth(line)[5:25] == line[5:25]
+    assert smooth([1.0]) == [1.0]
 
 
 def test_rows_are_json(metrics):
     for line in metrics.read_text().splitlines():
-        assert json.loads(line)["tokens"] == 100 * json.loads(line)["step"]
+        assert json.loads(line)["units"] == 100 * json.loads(line)["step"]

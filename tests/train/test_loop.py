@@ -12,33 +12,33 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import BATCH, N_EPOCH_STEPS, ToyLearner, ToySource, make_config
+from toy import BATCH, N_EPOCH_STEPS, ToyData, ToyLearner, make_config
 
 from relmo.errors import CheckpointError, DataError, TrainingError
-from relmo.train import course as course_module
-from relmo.train.checkpoint import read_checkpoint
-from relmo.train.course import Course
+from relmo.train import state as state_module
+from relmo.train.checkpoint import read_checkpoint, write_checkpoint
 from relmo.train.log import read_metrics
 from relmo.train.loop import Step, train
 from relmo.train.run_directory import RunDirectory
+from relmo.train.state import TrainState
 from relmo.train.world import World
 
 TOY = Path(__file__).with_name("toy.py")
-TIMES = ("seconds", "words_per_s", "waiting")
+TIMES = ("seconds", "units_per_s", "waiting")
 
 
-def run_toy(learner, path, config=None, *, source=None, resume=False, **options):
-    source = source or ToySource()
+def run_toy(learner, path, config=None, *, data=None, resume=False, **options):
+    data = data or ToyData()
     config = config or make_config()
     run = RunDirectory(path)
     (path / "checkpoints").mkdir(parents=True, exist_ok=True)
     return train(
         learner,
-        source,
+        data,
         config,
         run,
         World(),
-        n_epoch_tokens=source.n_epoch_tokens,
+        n_epoch_units=data.n_epoch_units,
         resume=resume,
         **options,
     )
@@ -84,7 +84,7 @@ def whole(tmp_path_factory):
 def test_epochs_end_it_and_it_learns(tmp_path):
     outcome = run_toy(ToyLearner(dropout=0.0), tmp_path, make_config(epochs=8))
     assert (outcome.reason, outcome.step) == ("epochs", 8 * N_EPOCH_STEPS)
-    assert outcome.tokens == outcome.step * BATCH
+    assert outcome.units == outcome.step * BATCH
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert rows[-1]["loss"] < rows[0]["loss"] / 3
     assert outcome.best["loss"] == min(row["valid_loss"] for row in rows if "valid_loss" in row)
@@ -136,44 +136,44 @@ def test_validation_comes_with_its_row(tmp_path):
     assert [row["step"] for row in rows] == [10, 20, 24]
     assert all("valid_loss" in row and "forward_perplexity" in row for row in rows)
     for row in rows:
-        assert row["perplexity"] == pytest.approx(math.exp(row["loss"]))
-        assert row["tokens"] == row["step"] * BATCH
-        assert row["words_per_s"] > 0
+        assert row["unit"] == "points"
+        assert row["units"] == row["step"] * BATCH
+        assert row["units_per_s"] > 0
         assert 0 <= row["waiting"] <= 1
     assert [row["epoch"] for row in rows] == [0, 1, 2]
     assert outcome.reason == "epochs"
 
 
 def test_waiting_for_data_is_measured(tmp_path):
-    class Slow(ToySource):
+    class Slow(ToyData):
         def batches(self, position):
             for item in super().batches(position):
                 threading.Event().wait(0.04)
                 yield item
 
-    run_toy(ToyLearner(), tmp_path, make_config(epochs=1), source=Slow())
+    run_toy(ToyLearner(), tmp_path, make_config(epochs=1), data=Slow())
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert rows[-1]["waiting"] > 0.5
-    assert rows[-1]["words_per_s"] < 2 * BATCH / 0.04  # two batches were ready before
+    assert rows[-1]["units_per_s"] < 2 * BATCH / 0.04  # two batches were ready before
 
 
 def test_nothing_to_train_on(tmp_path):
-    class Empty(ToySource):
+    class Empty(ToyData):
         def batches(self, position):
             return iter(())
 
     with pytest.raises(DataError, match="nothing to train on"):
-        run_toy(ToyLearner(), tmp_path, source=Empty())
+        run_toy(ToyLearner(), tmp_path, data=Empty())
 
 
-def test_an_error_of_the_source_is_raised(tmp_path):
-    class Broken(ToySource):
+def test_an_error_of_the_data_is_raised(tmp_path):
+    class Broken(ToyData):
         def batches(self, position):
             yield next(super().batches(position))
             raise DataError("shard 3 is damaged")
 
     with pytest.raises(DataError, match="shard 3 is damaged"):
-        run_toy(ToyLearner(), tmp_path, source=Broken())
+        run_toy(ToyLearner(), tmp_path, data=Broken())
 
 
 # ---- going on -----------------------------------------------------------------------------------
@@ -195,13 +195,13 @@ def stop_at(n):
 def test_resumed_is_as_if_never_stopped(tmp_path, died_at):
     config = make_config(decay="cosine", checkpoint_minutes=1e-9)
     run_toy(ToyLearner(), tmp_path / "whole", config)
-    source = ToySource()
+    data = ToyData()
     with pytest.raises(Stop):
-        run_toy(ToyLearner(hook=stop_at(died_at)), tmp_path / "parts", config, source=source)
+        run_toy(ToyLearner(hook=stop_at(died_at)), tmp_path / "parts", config, data=data)
     # A checkpoint knows what was learned, not what had been read ahead.
     values = read_checkpoint(tmp_path / "parts/checkpoints/last.safetensors").values
     assert values["position"]["batch"] == values["step"] == died_at
-    assert source.n_made > died_at
+    assert data.n_made > died_at
     with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 1000, "loss": 1}\n{"step": 10')  # as a killed process leaves it
     outcome = run_toy(ToyLearner(), tmp_path / "parts", config, resume=True)
@@ -221,8 +221,8 @@ def test_a_resumed_run_tells_its_rate_although_validation_came_before(tmp_path):
     rows = read_metrics(tmp_path / "metrics.jsonl")
     first = next(i for i, row in enumerate(rows) if row["step"] > N_EPOCH_STEPS)
     before, after = rows[first - 1 : first + 1]
-    rate = (after["tokens"] - before["tokens"]) / (after["seconds"] - before["seconds"])
-    assert after["words_per_s"] == pytest.approx(rate, rel=0.2)
+    rate = (after["units"] - before["units"]) / (after["seconds"] - before["seconds"])
+    assert after["units_per_s"] == pytest.approx(rate, rel=0.2)
     assert 0 <= after["waiting"] <= 1
 
 
@@ -253,6 +253,32 @@ def test_a_checkpoint_of_something_else(tmp_path):
     run.save({"a": torch.zeros(1)}, {"stage": 3}, best=False)
     with pytest.raises(CheckpointError, match=r"last\.safetensors is of another version"):
         run_toy(ToyLearner(), tmp_path, resume=True)
+
+
+# What a checkpoint of version 0.1 holds beside tensors.
+OLD_FIELDS = {
+    *("step", "tokens", "seconds", "position", "best", "n_worse", "losses", "lowest"),
+    *("row_step", "row_tokens", "row_seconds", "waited"),
+}
+
+
+def test_a_checkpoint_of_version_0_1_is_resumed_bit_for_bit(tmp_path):
+    config = make_config(checkpoint_minutes=1e-9, decay="cosine")
+    run_toy(ToyLearner(), tmp_path / "whole", config)
+    with pytest.raises(Stop):
+        run_toy(ToyLearner(hook=stop_at(23)), tmp_path / "old", config)
+    run = RunDirectory(tmp_path / "old")
+    for path in (run.best, run.last):
+        checkpoint = read_checkpoint(path)
+        values = dict(checkpoint.values)
+        for new, old in (("units", "tokens"), ("row_units", "row_tokens")):
+            values[old] = values.pop(new)
+        values = {name: value for name, value in values.items() if name in OLD_FIELDS}
+        assert values.keys() == OLD_FIELDS
+        write_checkpoint(path, checkpoint.tensors, values)
+    run_toy(ToyLearner(), tmp_path / "old", config, resume=True)
+    assert_same_weights(tmp_path / "whole", tmp_path / "old")
+    assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "old")
 
 
 @pytest.mark.slow
@@ -344,14 +370,14 @@ def test_a_validation_that_is_not_finite(tmp_path):
 
 
 def test_divergence_ends_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(course_module, "RECENT_STEPS", 10)
+    monkeypatch.setattr(state_module, "RECENT_STEPS", 10)
     learner = ToyLearner()
     learn = learner.learn
 
     def rising(batch, rate):
         step = learn(batch, rate)
         loss = 4.0 if learner.n_steps < 24 else 4.0 + 0.5 * (learner.n_steps - 24)
-        return Step(loss, step.n_tokens, step.gradient_norm)
+        return Step(loss, step.n_units, step.gradient_norm)
 
     learner.learn = rising
     with pytest.raises(TrainingError, match=r"diverges, the loss rose from 4\.0.. to 8\.") as error:
@@ -361,13 +387,13 @@ def test_divergence_ends_it(tmp_path, monkeypatch):
 
 def test_small_or_negative_losses_do_not_diverge():
     for low, high in ((0.01, 0.5), (-8.0, -1.0), (0.0, 0.9)):
-        course = Course()
+        train_state = TrainState()
         for loss in [low] * 150 + [high] * 150:
-            course.add_step(loss, 1, {})
-            assert course.rise(0) is None
-    course = Course(losses=[9.0] * 100, step=100)
-    assert course.rise(1) is None  # the warm-up is no part of it
-    assert course.lowest is None
+            train_state.add_step(Step(loss, 1, 1.0), {})
+            assert train_state.rise(0) is None
+    train_state = TrainState(losses=[9.0] * 100, step=100)
+    assert train_state.rise(1) is None  # the warm-up is no part of it
+    assert train_state.lowest is None
 
 
 # ---- several ranks ------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from relmo.config import TrainConfig
 from relmo.errors import RelmoError
-from relmo.train.loop import Step, train
+from relmo.train.loop import Metric, Step, train
 from relmo.train.run_directory import RunDirectory
 from relmo.train.world import World, join_world
 
@@ -25,7 +25,7 @@ BATCH = 8
 WIDTH = 6
 
 
-class ToySource:
+class ToyData:
     """Batches that follow from their number alone; each rank takes its part."""
 
     def __init__(self, world=None, n_epoch_steps=N_EPOCH_STEPS):
@@ -33,7 +33,7 @@ class ToySource:
         self.n_made = 0
 
     @property
-    def n_epoch_tokens(self):
+    def n_epoch_units(self):
         return self.n_epoch_steps * BATCH
 
     def batches(self, position):
@@ -50,6 +50,9 @@ class ToySource:
 
 class ToyLearner:
     """Regression with dropout, momentum, and something carried from batch to batch."""
+
+    unit = "points"
+    decides = Metric("loss", higher_is_better=False)
 
     def __init__(self, world=None, dropout=0.3, hook=None):
         torch.manual_seed(1)
@@ -136,17 +139,17 @@ def main():
         )
         run = RunDirectory(given.run)
         learner = ToyLearner(world, given.dropout, hook)
-        source = ToySource(world)
+        data = ToyData(world)
         settings = f"[train]\nepochs = {given.epochs}\n"
 
         def go():
             train(
                 learner,
-                source,
+                data,
                 config,
                 run,
                 world,
-                n_epoch_tokens=source.n_epoch_tokens,
+                n_epoch_units=data.n_epoch_units,
                 resume=given.resume,
             )
 

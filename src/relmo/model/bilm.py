@@ -93,7 +93,9 @@ class TokenEncoder(nn.Module):
     def forward(self, ids: TokenIds) -> Tensor:
         """Vectors (U, P) for U tokens: some at a time, those of like lengths together."""
         used = ids.n_used()
-        order = np.argsort(used, kind="stable")
+        # PyTorch's order of equals: another one would change the last bits of gradients' sums, and
+        # runs of earlier versions would not resume bit for bit.
+        order = torch.from_numpy(used).argsort().numpy()
         if torch.is_grad_enabled():  # in one piece: each has gradients of all the weights
             return self._restore(self._encode_all(ids, used, order), order)
         halves = order[0::2], order[1::2]

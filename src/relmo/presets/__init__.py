@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
+
+import tomli_w
 
 from relmo.config import PretrainConfig, parse_config
 from relmo.errors import ConfigError
@@ -42,7 +43,7 @@ def parse_toml(text: str, where: str) -> PretrainConfig:
 
 def to_toml(config: PretrainConfig) -> str:
     """Every value, whether it was ever chosen or not."""
-    return "\n".join(_lines(config.model_dump(mode="json"), ())).lstrip() + "\n"
+    return tomli_w.dumps(_without_null(config.model_dump(mode="json")))
 
 
 def with_settings(config: PretrainConfig, settings: Sequence[str]) -> PretrainConfig:
@@ -70,12 +71,9 @@ def _parse_value(text: str) -> Any:
         return text  # a string without quotes
 
 
-def _lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    lines = [f"[{'.'.join(path)}]"] if path else []
-    for key, value in values.items():
-        if not isinstance(value, dict):  # JSON's scalars and lists are TOML too
-            lines.append(f"{key} = {json.dumps('none' if value is None else value)}")
-    for key, value in values.items():
-        if isinstance(value, dict):
-            lines += ["", *_lines(value, (*path, key))]
-    return lines
+def _without_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no null, so it is written "none"."""
+    return {
+        key: _without_null(value) if isinstance(value, dict) else "none" if value is None else value
+        for key, value in values.items()
+    }

@@ -15,8 +15,13 @@ from relmo.errors import ConfigError
 from relmo.formats import read_model
 from relmo.formats.published import cache_directory
 from relmo.presets import to_toml
-from relmo.pretrain.choice import choose_config, choose_inputs, read_inputs, same_inputs
 from relmo.pretrain.job import Job
+from relmo.pretrain.resolve import (
+    read_inputs,
+    resolve_config,
+    resolve_inputs,
+    resolve_resumed_inputs,
+)
 from relmo.train.loop import Outcome
 from relmo.train.run_directory import RunDirectory
 from relmo.train.world import join_world
@@ -52,15 +57,15 @@ def pretrain(
         tensorboard: write TensorBoard's files too.
     """
     directory = RunDirectory(Path(run))
-    inputs = choose_inputs(texts, valid, vocabulary, init)
+    inputs = resolve_inputs(texts, valid, vocabulary, init)
     if resume:
-        inputs = same_inputs(inputs, read_inputs(directory.inputs))
+        inputs = resolve_resumed_inputs(inputs, read_inputs(directory.inputs))
     if not inputs.texts:
         raise ConfigError("There is no text to train on: relmo pretrain TEXT... -o RUN.")
     contents = None if inputs.init is None else read_model(inputs.init)
     resumed = directory.config if resume else None
-    config = choose_config(preset, values or {}, settings, init=contents, resumed=resumed)
-    before = to_toml(choose_config(None, {}, [], resumed=resumed)) if resume else None
+    config = resolve_config(preset, values or {}, settings, init=contents, resumed=resumed)
+    before = to_toml(resolve_config(None, {}, [], resumed=resumed)) if resume else None
     cache = cache or cache_directory() / "corpora"
     with join_world() as world:
         opened = directory.opened(to_toml(config), resume=resume, before=before)

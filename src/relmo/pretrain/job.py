@@ -14,12 +14,14 @@ from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, DataError
 from relmo.files import written_atomically
 from relmo.formats import ModelContents
+from relmo.formats.contents import Softmax
 from relmo.model import kernels
 from relmo.model.bilm import BiLm
 from relmo.presets import to_toml
-from relmo.pretrain.choice import Inputs, read_inputs
-from relmo.pretrain.learner import BiLmLearner
-from relmo.pretrain.result import Facts, build_contents, write_result
+from relmo.pretrain.export import Facts, build_contents, export_model
+from relmo.pretrain.learner import BiLmLearner, Recipe
+from relmo.pretrain.report import REPORT
+from relmo.pretrain.resolve import Inputs, read_inputs
 from relmo.text.blocks import Blocks
 from relmo.text.corpus import find_texts
 from relmo.text.layouts import Part, Segments
@@ -36,6 +38,7 @@ from relmo.text.vocabulary import (
 from relmo.train.interruption import Interrupted
 from relmo.train.loop import Outcome, train
 from relmo.train.run_directory import RunDirectory
+from relmo.train.seeding import torch_settings_kept
 from relmo.train.world import World
 
 VALID_STREAMS = 4  # few, so that they read long texts
@@ -69,8 +72,8 @@ class Job:
         if not self.world.is_first:  # from the shards that are there now
             self._read_corpora(1)
         counts = self.corpus.count_words()
-        self.vocabulary = self._choose_vocabulary(counts)
-        self._choose_lexicon(counts)
+        self.vocabulary = self._resolve_vocabulary(counts)
+        self._resolve_lexicon(counts)
         texts = find_texts(self.inputs.texts)
         self.facts = Facts.of(self.corpus, counts, self.vocabulary, texts)
         self.bias = torch.zeros(len(self.vocabulary))
@@ -83,42 +86,38 @@ class Job:
         scheme = build_scheme(self.lexicon, config.model.encoder.max_characters)
         blocks = Blocks.of(self.corpus)
         if self.valid is None:
-            data = config.data
-            blocks, held_out = blocks.hold_out(data.valid_share, data.valid_tokens, seed)
+            share, n_tokens = config.data.valid_share, config.data.valid_tokens
+            blocks, held_out = blocks.hold_out(share, n_tokens, seed)
         else:
             held_out = Blocks.of(self.valid).some(config.data.valid_tokens, seed)
         streams = config.data.layout == "stream"
         layout = Streams if streams else Segments
         part = Part(self.world.rank, self.world.size)
-        source = layout(blocks, config.data, scheme, self.vocabulary, seed=seed, part=part)
+        data = layout(blocks, config.data, scheme, self.vocabulary, seed=seed, part=part)
         few = config.data.model_copy(
             update={"n_streams": min(VALID_STREAMS, config.data.n_streams)}
         )
         valid = layout(held_out, few, scheme, self.vocabulary)
+        n_streams = config.data.n_streams if streams else 0
         learner = BiLmLearner(
-            *self._build_model(),
-            config.objective,
-            config.train.optimizer,
-            config.train.clip_norm,
-            valid,
-            self.world,
-            n_streams=config.data.n_streams if streams else 0,
+            *self._build_model(), Recipe.of(config), valid, self.world, n_streams=n_streams
         )
         try:
             outcome = train(
                 learner,
-                source,
+                data,
                 config.train,
                 self.run,
                 self.world,
-                n_epoch_tokens=source.n_tokens,
+                n_epoch_units=data.n_tokens,
                 resume=resume,
                 tensorboard=tensorboard,
+                report=REPORT,
             )
         except Interrupted:
-            self._write_result()
+            self._export()
             raise
-        self._write_result()
+        self._export()
         return outcome
 
     def _read_corpora(self, workers: int | None) -> None:
@@ -153,7 +152,7 @@ class Job:
             text = json.dumps({**asdict(self.inputs), **keys}, indent=2) + "\n"
             written.write_text(text, encoding="utf-8")
 
-    def _choose_vocabulary(self, counts: Mapping[str, int]) -> Vocabulary:
+    def _resolve_vocabulary(self, counts: Mapping[str, int]) -> Vocabulary:
         """The file's, the earlier model's, or the corpus's most frequent words."""
         init = self.init
         if self.inputs.vocabulary is not None:
@@ -165,7 +164,7 @@ class Job:
         data = self.config.data
         return build_vocabulary(counts, data.vocabulary_size, data.min_count)
 
-    def _choose_lexicon(self, counts: Mapping[str, int]) -> None:
+    def _resolve_lexicon(self, counts: Mapping[str, int]) -> None:
         """The earlier model's, or the corpus's own, which may be smaller than what is allowed."""
         encoder = self.config.model.encoder
         self.lexicon = None if self.init is None else self.init.lexicon
@@ -176,12 +175,13 @@ class Job:
         model = self.config.model.model_copy(update={"encoder": encoder.model_copy(update=sizes)})
         self.config = self.config.model_copy(update={"model": model})
 
-    def _build_model(self) -> tuple[BiLm, Tensor, Tensor]:
+    def _build_model(self) -> tuple[BiLm, Softmax]:
         """The network and its softmax: random, but for what an earlier model knows."""
-        torch.manual_seed(self.config.train.seed)
         dim, init = self.config.model.lstm.projection_dim, self.init
-        bilm = BiLm(self.config.model)
-        weight = torch.randn(len(self.vocabulary), dim) * dim**-0.5
+        with torch_settings_kept():
+            torch.manual_seed(self.config.train.seed)
+            bilm = BiLm(self.config.model)
+            weight = torch.randn(len(self.vocabulary), dim) * dim**-0.5
         bias = self.bias.clone()
         if init is not None:
             bilm.load_state_dict({name: t.float() for name, t in init.tensors.items()})
@@ -191,14 +191,14 @@ class Job:
                 before, now = torch.tensor(known, dtype=torch.long).reshape(-1, 2).t()
                 weight[now] = init.softmax.weight[before]
                 bias[now] = init.softmax.bias[before]
-        return bilm.train(), weight, bias
+        return bilm.train(), Softmax(weight, bias)
 
-    def _write_result(self) -> None:
+    def _export(self) -> None:
         if self.world.is_first:
             contents = build_contents(
                 self.run, self.config, self.vocabulary, self.facts, self.lexicon, self.init
             )
-            write_result(self.run, contents, self.config.objective.n_samples)
+            export_model(self.run, contents, self.config.objective.n_samples)
         self.world.barrier()
 
 

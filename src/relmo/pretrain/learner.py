@@ -13,23 +13,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relmo.config import ObjectiveConfig
+from relmo.config import ObjectiveConfig, PretrainConfig
+from relmo.formats.contents import Softmax
 from relmo.model.bilm import BiLm
 from relmo.model.output import BiLmState
 from relmo.model.samples import SoftmaxRows, sample_log_uniform
 from relmo.model.softmax import log_probabilities, softmax_loss
 from relmo.model.threads import between_products
+from relmo.pretrain.report import perplexity
 from relmo.text.batch import Packing
 from relmo.text.characters import TokenIds
 from relmo.text.layouts import LmBatch, Segments
 from relmo.text.streams import Streams
-from relmo.train.loop import Step
+from relmo.train.ema import MovingAverage
+from relmo.train.learner import Metric, Step
+from relmo.train.module_learner import part_of
 from relmo.train.optim import (
+    Clipping,
     RowOptimizer,
     build_optimizer,
-    clip_norm,
     load_optimizer_state,
     optimizer_state,
+    set_learning_rate,
 )
 from relmo.train.world import World
 
@@ -84,8 +89,40 @@ class LanguageModel(nn.Module):
         return softmax_loss(top, targets, rows, weight, bias), state
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How a biLM is trained, where the loop does not know it.
+
+    Attributes:
+        objective: samples, dropout and scale of the loss.
+        optimizer: "adam" or "adagrad".
+        clip: limits of gradients.
+        ema: decay of the moving average of all weights, softmax included; it costs time and memory
+            for the whole vocabulary.
+    """
+
+    objective: ObjectiveConfig
+    optimizer: str
+    clip: Clipping
+    ema: float | None = None
+
+    @classmethod
+    def of(cls, config: PretrainConfig) -> Recipe:
+        """As configured."""
+        train = config.train
+        return cls(config.objective, train.optimizer, Clipping.of(train), train.ema)
+
+
 class BiLmLearner:
-    """Trains a biLM with its softmax; see `relmo.train.loop.Learner`.
+    """Trains a biLM with its softmax; see `relmo.train.learner.Learner`.
+
+    Args:
+        bilm: the network.
+        softmax: the output layer of both directions.
+        recipe: loss, optimizer, clipping.
+        valid: held-out text.
+        world: the processes that train together.
+        n_streams: of the layout `stream`, whose state is carried on from batch to batch; else 0.
 
     Attributes:
         bilm: the network.
@@ -93,34 +130,36 @@ class BiLmLearner:
         bias: (V,) of the softmax.
     """
 
+    unit = "words"
+    decides = Metric("loss", higher_is_better=False)
+
     def __init__(
         self,
         bilm: BiLm,
-        weight: Tensor,
-        bias: Tensor,
-        objective: ObjectiveConfig,
-        optimizer: str,
-        clip: float | None,
+        softmax: Softmax,
+        recipe: Recipe,
         valid: Segments | Streams,
         world: World,
         *,
         n_streams: int = 0,
     ) -> None:
         self.bilm = bilm.to(world.device)
-        self.weight, self.bias = weight.to(world.device), bias.to(world.device)
-        self._objective, self._clip, self._valid, self._world = objective, clip, valid, world
-        self._model = LanguageModel(self.bilm, objective.dropout)
+        self.weight, self.bias = softmax.weight.to(world.device), softmax.bias.to(world.device)
+        self._objective, self._clip = recipe.objective, recipe.clip
+        self._valid, self._world = valid, world
+        self._model = LanguageModel(self.bilm, recipe.objective.dropout)
         self._wrapped = world.wrap(self._model)
         self._parameters = [p for p in bilm.parameters() if p.requires_grad]
-        self._optimizer = build_optimizer(optimizer, self._parameters, 1.0)
+        self._optimizer = build_optimizer(recipe.optimizer, self._parameters, 1.0)
         self._rows = {
-            name: RowOptimizer(optimizer, tensor)
+            name: RowOptimizer(recipe.optimizer, tensor)
             for name, tensor in (("weight", self.weight), ("bias", self.bias))
         }
+        self._ema = None if recipe.ema is None else MovingAverage(self._weights(), recipe.ema)
         # Of streams, where each of this process's ended; None where every batch starts anew.
         self._carried = self._start(n_streams // world.size) if n_streams else None
 
-    def learn(self, batch: LmBatch, learning_rate: float) -> Step:
+    def learn(self, batch: LmBatch, rate: float) -> Step:
         """Make one update from this process's part of a batch."""
         world = self._world
         with between_products():
@@ -134,7 +173,7 @@ class BiLmLearner:
             loss, after = self._wrapped(tensors, state, rows, weight, bias)
         # Gradients are averaged over processes, so that each counts its share as many times.
         (loss * (self._objective.loss_scale * world.size / n_real.item())).backward()
-        norm = self._update(rows, weight, bias, learning_rate)
+        norm = self._update(rows, weight, bias, rate)
         total = loss.detach().to("cpu", torch.float64)
         world.sum(total)
         if self._carried is not None:
@@ -143,10 +182,15 @@ class BiLmLearner:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Perplexity on the held-out text, with all words, in the layout of training.
+        """Perplexity on the held-out text, by the full softmax, in the layout of training.
 
-        Streams go on from where training's own are: of a zero state they have learned nothing.
+        Streams start from the state that training carries: they have never seen a zero state. The
+        weights are the averaged ones if there are any.
         """
+        with nullcontext() if self._ema is None else self._ema.applied():
+            return self._evaluate()
+
+    def _evaluate(self) -> dict[str, float]:
         sums, n = torch.zeros(2, dtype=torch.float64), 0
         after: BiLmState | None = None
         for batch in self._valid.validation_batches():
@@ -167,7 +211,7 @@ class BiLmLearner:
                 sums[way] -= found.double().sum().cpu()
             n += batch.targets.shape[1]
         forward, backward = (sums / max(1, n)).tolist()
-        perplexities = math.exp(min(forward, 700.0)), math.exp(min(backward, 700.0))
+        perplexities = perplexity(forward), perplexity(backward)
         return {
             "loss": (forward + backward) / 2,
             "forward_perplexity": perplexities[0],
@@ -176,12 +220,13 @@ class BiLmLearner:
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Weights, what the optimizers remember, and where streams ended."""
+        """Weights, the optimizers' state, averaged weights, and the state of streams."""
         parts: dict[str, Mapping[str, Tensor]] = {
             "bilm": self.bilm.state_dict(),
             "softmax": {"weight": self.weight, "bias": self.bias},
             "optimizer": optimizer_state(self._optimizer),
             **{f"rows.{name}": rows.state() for name, rows in self._rows.items()},
+            "ema": {} if self._ema is None else self._ema.state(),
         }
         if self._carried is not None:
             parts["carried"] = {
@@ -191,7 +236,7 @@ class BiLmLearner:
         return {f"{part}.{name}": t for part, found in parts.items() for name, t in found.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go back to such a state, with any number of processes."""
+        """Restore such a state, with any number of processes."""
         self.bilm.load_state_dict(part_of(state, "bilm"))
         softmax = part_of(state, "softmax")
         self.weight.copy_(softmax["weight"])
@@ -199,11 +244,19 @@ class BiLmLearner:
         load_optimizer_state(self._optimizer, part_of(state, "optimizer"))
         for name, rows in self._rows.items():
             rows.load(part_of(state, f"rows.{name}"))
+        if self._ema is not None:
+            self._ema.load(part_of(state, "ema"))
         if self._carried is not None:
             carried = part_of(state, "carried")
             n, rank = self._carried.h.shape[2], self._world.rank
             own = np.arange(rank * n, (rank + 1) * n)
             self._carried = BiLmState(carried["h"], carried["c"]).select(own)
+
+    def _weights(self) -> dict[str, Tensor]:
+        """All that is trained, by its names in `state`."""
+        named = self.bilm.named_parameters()
+        trained = {f"bilm.{name}": p for name, p in named if p.requires_grad}
+        return {**trained, "softmax.weight": self.weight, "softmax.bias": self.bias}
 
     def _start(self, n_rows: int) -> BiLmState:
         return self.bilm.initial_state(n_rows, self.weight)
@@ -221,28 +274,21 @@ class BiLmLearner:
             return torch.autocast("cuda", torch.bfloat16)
         return nullcontext()
 
-    def _update(
-        self, rows: SoftmaxRows, weight: Tensor, bias: Tensor, learning_rate: float
-    ) -> float:
-        """Follow the gradients, unless they are no numbers any more; their norm."""
+    def _update(self, rows: SoftmaxRows, weight: Tensor, bias: Tensor, rate: float) -> float:
+        """Make a step of both optimizers unless gradients are not finite; return their norm."""
         assert weight.grad is not None
         assert bias.grad is not None
         self._world.sum(weight.grad, bias.grad)
         of_rows = [gradient.div_(self._world.size) for gradient in (weight.grad, bias.grad)]
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = clip_norm([*gradients, *of_rows], self._clip)
+        norm = self._clip.apply([*gradients, *of_rows])
         if math.isfinite(norm):
-            for group in self._optimizer.param_groups:
-                group["lr"] = learning_rate
+            set_learning_rate(self._optimizer, rate)
             self._optimizer.step()
             with between_products():
                 for optimizer, gradient in zip(self._rows.values(), of_rows, strict=True):
-                    optimizer.update(rows.words, gradient, learning_rate)
+                    optimizer.update(rows.words, gradient, rate)
+            if self._ema is not None:
+                self._ema.update()
         self._optimizer.zero_grad()
         return norm
-
-
-def part_of(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """The tensors of one part of a learner's state, by their own names."""
-    prefix = f"{part}."
-    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}

@@ -33,7 +33,13 @@ class Checkpoint:
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Write a checkpoint, all of it or nothing; an older one of that name is there until then."""
-    contents = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    contents: dict[str, Tensor] = {}
+    written = set()  # safetensors takes no memory twice, but modules may share weights
+    for name, tensor in tensors.items():
+        own = tensor.detach().contiguous()
+        place = own.untyped_storage().data_ptr()
+        contents[name] = own.clone() if place and place in written else own
+        written.add(place)
     try:
         with written_atomically(path) as partial:
             safetensors.torch.save_file(contents, partial, {"values": json.dumps(dict(values))})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from relmo.errors import ConfigError, DataError
 from relmo.files import written_atomically
-from relmo.train.course import perplexity
+from relmo.train.learner import Metric
 from relmo.train.log import read_metrics
 
 if TYPE_CHECKING:
@@ -31,36 +31,30 @@ LOOK: Any = {
     "svg.hashsalt": "relmo",  # else ids in the file are random
     "svg.fonttype": "none",
 }
-X_AXES = {"tokens": "words seen", "minutes": "minutes of training"}
 SMOOTHING = 5  # neighbours on either side in each point of the training curve
 
 
-def draw_curve(metrics: Path, directory: Path, *, training_label: str = "training") -> None:
-    """Write curve.svg and curve.png: perplexity in training and validation against words seen."""
-    rows = _read_rows(metrics)
-    with _figure(("curve.svg", "curve.png"), directory) as axes:
-        x, loss = [row["tokens"] for row in rows], [row["loss"] for row in rows]
-        axes.plot(x, [*map(perplexity, loss)], color="#bbbbbb", linewidth=1, zorder=1)
-        axes.plot(x, [*map(perplexity, _smooth(loss))], color="#666666", label=training_label)
-        for number, name in enumerate(("forward", "backward")):
-            key = f"{name}_perplexity"
-            _plot_scores(axes, rows, key, "tokens", number, f"validation, {name}")
-        axes.set_xlabel(X_AXES["tokens"])
-
-
-def compare_curves(
-    runs: Mapping[str, Path], path: Path, x: Literal["minutes", "tokens"] = "minutes"
-) -> None:
-    """Write a picture (.svg or .png) of the validation perplexity of several runs' metrics."""
-    with _figure((path.name,), path.parent) as axes:
-        for number, (label, metrics) in enumerate(runs.items()):
-            _plot_scores(axes, _read_rows(metrics), "average_perplexity", x, number, label)
-        axes.set_xlabel(X_AXES[x])
+def draw_curve(metrics: Path, directory: Path, metric: Metric) -> None:
+    """Write curve.svg and curve.png: the loss and the deciding metric against what was seen."""
+    rows = read_rows(metrics)
+    x, loss = [row["units"] for row in rows], [row["loss"] for row in rows]
+    names = ["loss"] if metric.name == "loss" else ["loss", metric.name]
+    with figure(("curve.svg", "curve.png"), directory, n_panels=len(names)) as panels:
+        panels[0].plot(x, loss, color="#bbbbbb", linewidth=1, zorder=1)
+        panels[0].plot(x, smooth(loss), color="#666666", label="training")
+        for axes, name in zip(panels, names, strict=True):
+            axes.set_ylabel(name.replace("_", " "))
+            valid = f"valid_{name}"  # the name of a score that training reports too
+            column = valid if any(valid in row for row in rows) else name
+            if name != "loss" or column == valid:
+                plot_scores(axes, rows, column, "units", 0, "validation")
+            axes.legend()
+        panels[-1].set_xlabel(f"{rows[-1]['unit']} seen")
 
 
 @contextmanager
-def _figure(names: tuple[str, ...], directory: Path) -> Iterator[Axes]:
-    """Axes to draw on, written under each of the names in the end."""
+def figure(names: tuple[str, ...], directory: Path, *, n_panels: int = 1) -> Iterator[list[Axes]]:
+    """Panels to draw on, one below the other; written under each of the names in the end."""
     try:
         from matplotlib import rc_context, ticker
         from matplotlib.figure import Figure
@@ -70,39 +64,35 @@ def _figure(names: tuple[str, ...], directory: Path) -> Iterator[Axes]:
             "pip install 'relmo[plots]'"
         ) from None
     with rc_context(LOOK):
-        figure = Figure(figsize=(8, 4.5), layout="constrained")
-        axes = figure.add_subplot()
-        axes.set_yscale("log")
-        axes.set_ylabel("perplexity")
-        yield axes
-        axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
-        axes.yaxis.set_minor_locator(ticker.NullLocator())
-        axes.legend()
+        drawing = Figure(figsize=(8, 4.5 if n_panels == 1 else 3 * n_panels), layout="constrained")
+        panels = list(drawing.subplots(n_panels, 1, sharex=True, squeeze=False)[:, 0])
+        yield panels
+        panels[-1].xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         for name in names:
-            _write(figure, directory / name)
+            _write(drawing, directory / name)
 
 
-def _write(figure: Figure, path: Path) -> None:
+def _write(drawing: Figure, path: Path) -> None:
     kind = path.suffix.removeprefix(".")
     if kind not in ("svg", "png"):
         raise ConfigError(f"Cannot draw {path}: expected a name that ends in .svg or .png.")
     with written_atomically(path) as written:
         undated = {"Date": None} if kind == "svg" else None
-        figure.savefig(written, format=kind, dpi=150, metadata=undated)
+        drawing.savefig(written, format=kind, dpi=150, metadata=undated)
 
 
-def _read_rows(metrics: Path) -> list[dict[str, Any]]:
+def read_rows(metrics: Path) -> list[dict[str, Any]]:
+    """All rows of metrics.jsonl, at least one, with `minutes` too."""
     rows = read_metrics(metrics)
     if not rows:
         raise DataError(f"{metrics} has no rows yet, so there is no curve to draw. Train first.")
     return [{**row, "minutes": row["seconds"] / 60} for row in rows]
 
 
-def _plot_scores(
+def plot_scores(
     axes: Axes, rows: list[dict[str, Any]], key: str, x: str, number: int, label: str
 ) -> None:
+    """Draw the column `key` of the rows that have it against `x`, in the look of that number."""
     scored = [row for row in rows if key in row]
     axes.plot(
         [row[x] for row in scored],
@@ -114,6 +104,7 @@ def _plot_scores(
     )
 
 
-def _smooth(values: list[float]) -> list[float]:
+def smooth(values: list[float]) -> list[float]:
+    """The mean of each value and its neighbours."""
     starts = (max(0, i - SMOOTHING) for i in range(len(values)))
     return [fmean(values[start : i + SMOOTHING + 1]) for i, start in enumerate(starts)]

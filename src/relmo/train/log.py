@@ -1,8 +1,6 @@
-"""metrics.jsonl: what a run reports of itself, a JSON object a line.
+"""metrics.jsonl: what a run reports of itself, one JSON object per line.
 
-Every row has at least step, epoch, tokens, seconds, loss, perplexity, words_per_s, learning_rate,
-gradient_norm and waiting (the share of time spent waiting for data); where there was a validation,
-also valid_loss and whatever else it found.
+`relmo.train.report` says which columns a row has; every row has a step.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ class MetricsLog:
     """Rows appended one by one, each on disk before the next; the same for TensorBoard if asked.
 
     Args:
-        path: the file, new or that of a run that goes on.
+        path: the file, new or that of a run to resume.
         step: the last step to keep; what came later never happened.
         tensorboard: write a directory `tensorboard` beside it.
     """
@@ -40,7 +38,7 @@ class MetricsLog:
         self._file.flush()
         if self._board is not None:
             for name, value in row.items():
-                if name != "step":
+                if name != "step" and isinstance(value, int | float):
                     self._board.add_scalar(name, value, row["step"])
             self._board.flush()
 

@@ -1,6 +1,6 @@
 """The one training loop, for whatever can learn from a batch.
 
-A run may be killed at any time: it goes on from its last checkpoint bit for bit as if nothing had
+A run may be killed at any time: it resumes from its last checkpoint bit for bit as if nothing had
 happened. Random numbers are seeded anew at every step, from the seed, the step and the rank, so
 there is no state of theirs to keep. Only `max_minutes` with a decaying learning rate is not
 repeatable, as no two runs take the same time.
@@ -8,196 +8,210 @@ repeatable, as no two runs take the same time.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from relmo.config import TrainConfig
-from relmo.errors import CheckpointError, DataError, TrainingError
+from relmo.errors import CheckpointError, ConfigError, DataError, TrainingError
 from relmo.prefetch import prefetch
 from relmo.progress import Advance, progress
 from relmo.train.checkpoint import read_checkpoint
-from relmo.train.course import Course, perplexity
 from relmo.train.interruption import SIGNALS, Interrupted, interruptions
+from relmo.train.learner import Learner, Metric, Step, TrainingData
 from relmo.train.log import MetricsLog
 from relmo.train.optim import learning_rate_at
+from relmo.train.report import Report, add_scores
 from relmo.train.run_directory import RunDirectory
+from relmo.train.seeding import derive_seed, torch_settings_kept
+from relmo.train.state import TrainState
 from relmo.train.world import World
+
+__all__ = ["Learner", "Metric", "Outcome", "Step", "TrainingData", "train"]
 
 ROW_STEPS = 10  # between rows of metrics.jsonl
 BATCHES_AHEAD = 2
-
-
-@dataclass(frozen=True)
-class Step:
-    """What an update found: the mean loss of all ranks' predictions, and how many tokens."""
-
-    loss: float
-    n_tokens: int
-    gradient_norm: float
-
-
-class Learner(Protocol):
-    """What is trained. All but `evaluate` is called on every rank at the same time."""
-
-    def learn(self, batch: Any, learning_rate: float) -> Step:
-        """Make one update; the same loss, tokens and norm on every rank."""
-
-    def evaluate(self) -> dict[str, float]:
-        """Scores on held-out data, "loss" among them, lower is better; on the first rank only."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on; ranks may gather what only they know."""
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go back to such a state."""
-
-
-class Source(Protocol):
-    """What is learned from, without end."""
-
-    def batches(self, position: dict[str, int]) -> Iterator[tuple[Any, dict[str, int]]]:
-        """Batches from a position on (none is the start), each with the position after it.
-
-        A position is the same on every rank, and has "epoch", the number of finished epochs. It is
-        read in a thread: no random numbers of torch's default generator here.
-        """
+ALONE = World()
+PLAIN_REPORT = Report()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended: by "epochs", "max_tokens", "max_minutes" or "patience"."""
+    """How training ended: by "epochs", "max_tokens", "max_minutes" or "patience".
+
+    Attributes:
+        reason: the limit that was reached.
+        step: updates made.
+        units: units of the learner seen in them, such as words or sentences.
+        seconds: time taken, of all starts.
+        best: scores of the best validation and its step.
+        unit: what `units` counts.
+    """
 
     reason: str
     step: int
-    tokens: int
+    units: int
     seconds: float
     best: dict[str, float] | None
+    unit: str
+
+    @property
+    def tokens(self) -> int:
+        """The units of pre-training, which are words."""
+        return self.units
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields by name."""
+        return dict(vars(self))
 
     def describe(self) -> str:
         """The same for people."""
         minutes = f"{self.seconds / 60:.1f} minutes"
         scores = [f"{name.replace('_', ' ')} {n:.4g}" for name, n in (self.best or {}).items()]
         return (
-            f"Ended by {self.reason} after {self.tokens:,} tokens, {self.step:,} steps, {minutes}. "
-            f"Best validation: {', '.join(scores) or 'none'}."
+            f"Ended by {self.reason} after {self.units:,} {self.unit}, {self.step:,} steps, "
+            f"{minutes}. Best validation: {', '.join(scores) or 'none'}."
         )
 
 
 def train(
     learner: Learner,
-    source: Source,
+    data: TrainingData,
     config: TrainConfig,
-    run: RunDirectory,
-    world: World,
+    run: RunDirectory | None = None,
+    world: World = ALONE,
     *,
-    n_epoch_tokens: int,
+    n_epoch_units: int | None = None,
     resume: bool = False,
     tensorboard: bool = False,
+    restore_best: bool = False,
+    report: Report = PLAIN_REPORT,
 ) -> Outcome:
     """Train until a limit is reached, validating, saving and reporting on the way.
 
+    torch's global random state and its number of threads are left as they were.
+
     Args:
         learner: what is trained.
-        source: what it learns from.
+        data: what it learns from.
         config: limits, recipe, and how often to validate and save.
-        run: where checkpoints and metrics go; opened by the first rank.
+        run: where checkpoints and metrics go, opened by the first rank; None writes nothing.
         world: the processes that train together.
-        n_epoch_tokens: tokens of all ranks in an epoch, for the share that is done.
-        resume: go on from the run's last checkpoint, or from the start if there is none yet.
+        n_epoch_units: units of all ranks in an epoch, for the share that is done. None counts
+            whole epochs, so that a schedule over epochs changes the rate once per epoch.
+        resume: resume from the run's last checkpoint, or from the start if there is none yet.
         tensorboard: write TensorBoard's files too.
+        restore_best: load the best validation's state into the learner in the end.
+        report: columns of metrics.jsonl and the note beside the progress bar.
 
     Raises:
         Interrupted: after SIGTERM or Ctrl-C, everything saved. A second Ctrl-C leaves at once.
-        TrainingError: when the loss is no number any more, or rises without end.
+        TrainingError: when the loss is not finite any more, or training diverges.
     """
-    course = _restore(learner, run, world) if resume else Course()
-    training = _Training(learner, config, run, world, n_epoch_tokens, course)
+    if run is None and (resume or tensorboard):
+        raise ConfigError("Resuming and TensorBoard need a run directory. Give `run`.")
     with ExitStack() as stack:
-        log, advance = None, cast(Advance, lambda *_: None)
+        stack.enter_context(torch_settings_kept())
+        state = _restore(learner, run, world) if resume and run else TrainState()
+        loop = _Loop(learner, config, run, world, state, report, n_epoch_units, restore_best)
         if world.is_first:
-            log = MetricsLog(run.metrics, step=course.step, tensorboard=tensorboard)
-            stack.enter_context(log)
-            advance = stack.enter_context(progress("Training", unit="words"))
-            advance(course.tokens)
+            loop.talk(stack, tensorboard=tensorboard)
         received = stack.enter_context(interruptions())
-        batches = prefetch(source.batches(course.position), BATCHES_AHEAD, joined=True)
+        batches = prefetch(data.batches(state.position), BATCHES_AHEAD, joined=True)
         stack.callback(batches.close)
-        reason = course.limit_reached(config)
+        reason = state.limit_reached(config)
         while reason is None:
-            reason = training.step(batches, log, advance, received)
-    return Outcome(reason, course.step, course.tokens, course.seconds, course.best)
+            reason = loop.step(batches, received)
+        loop.restore_best()
+    return Outcome(reason, state.step, state.units, state.seconds, state.best, learner.unit)
+
+
+def _advance_nothing(n: int, share: float | None = None, note: str = "", /) -> None:
+    """For all ranks but the first."""
 
 
 @dataclass
-class _Training:
+class _Loop:
     learner: Learner
     config: TrainConfig
-    run: RunDirectory
+    run: RunDirectory | None
     world: World
-    n_epoch_tokens: int
-    course: Course
+    state: TrainState  # of training; the learner has its own
+    report: Report
+    n_epoch_units: int | None
+    keep_best: bool
+    log: MetricsLog | None = None
+    advance: Advance = _advance_nothing
 
     def __post_init__(self) -> None:
-        self._started = time.monotonic() - self.course.seconds
-        self._saved = self.course.seconds
+        self._started = time.monotonic() - self.state.seconds
+        self._saved = self.state.seconds
+        self._best: dict[str, Tensor] | None = None
         # The validation before the checkpoint is not in its clock: count the next row from there.
-        self.course.row_seconds = min(self.course.row_seconds, self.course.seconds)
+        self.state.row_seconds = min(self.state.row_seconds, self.state.seconds)
 
-    def step(
-        self, batches: Iterator[Any], log: MetricsLog | None, advance: Advance, received: set[int]
-    ) -> str | None:
+    def talk(self, stack: ExitStack, *, tensorboard: bool) -> None:
+        """Show progress and write metrics until the stack is closed; on the first rank only."""
+        if self.run is not None:
+            log = MetricsLog(self.run.metrics, step=self.state.step, tensorboard=tensorboard)
+            self.log = stack.enter_context(log)
+        self.advance = stack.enter_context(progress("Training", unit=self.learner.unit))
+        self.advance(self.state.units)
+
+    def step(self, batches: Iterator[Any], received: set[int]) -> str | None:
         """Make one step and all that is due after it; return why training ends, if it does."""
-        config, course = self.config, self.course
+        config, state = self.config, self.state
+        epoch = state.position.get("epoch", 0)
         found, rate = self._learn(batches)
         interruption = self._agree(received)
-        reason, better = course.limit_reached(config), False
-        validates = reason is not None or course.step % config.validate_every == 0
-        if validates or course.step % ROW_STEPS == 0:
-            row = course.close_row(rate, found.gradient_norm)
+        reason, better = state.limit_reached(config), False
+        validates = reason is not None or state.validation_is_due(config, epoch)
+        if validates or state.step % ROW_STEPS == 0:
+            row = self.report.columns(state.close_row(self.learner.unit, rate, found))
             if validates:
                 better = self._validate(row)
-                reason = reason or course.limit_reached(config)
-            if log is not None:
-                log.write(row)
-        late = course.seconds - self._saved >= 60 * config.checkpoint_minutes
+                reason = reason or state.limit_reached(config)
+            if self.log is not None:
+                self.log.write(row)
+        late = state.seconds - self._saved >= 60 * config.checkpoint_minutes
         if better or reason or interruption or late:
             self._save(best=better)
         if interruption and not reason:
-            raise Interrupted(
-                f"Interrupted ({interruption.name}) after step {course.step}; everything is in "
-                f"{self.run.last}. Continue with --resume.",
-                interruption,
-            )
-        loss = course.recent_loss(ROW_STEPS)
-        note = f"loss {loss:.3f}  perplexity {perplexity(loss):,.1f}"
-        advance(found.n_tokens, course.share_done(config, self.n_epoch_tokens), note)
+            self._interrupt(interruption)
+        metric = self.learner.decides
+        best = state.best[metric.name] if state.best else None
+        note = self.report.note(state.recent_loss(ROW_STEPS), metric, best)
+        self.advance(found.n_units, state.share_done(config, self.n_epoch_units), note)
         return reason
 
+    def restore_best(self) -> None:
+        """Load the state of the best validation into the learner, if that was asked for."""
+        if self.keep_best and self.state.best is not None:
+            saved = read_checkpoint(self.run.best).tensors if self.run else self._best
+            self.learner.load(saved or {})
+
     def _learn(self, batches: Iterator[Any]) -> tuple[Step, float]:
-        course = self.course
+        state = self.state
         asked = time.monotonic()
         batch, position = next(batches, (None, None))
         if position is None:
-            raise DataError("There is nothing to train on. Give text with at least one sentence.")
-        course.waited += time.monotonic() - asked
-        torch.manual_seed(_derive_seed(self.config.seed, course.step, self.world.rank))
-        share = course.share_done(self.config, self.n_epoch_tokens)
-        rate = learning_rate_at(self.config, course.step, share)
+            raise DataError("There is nothing to train on. Give data with at least one example.")
+        state.waited += time.monotonic() - asked
+        torch.manual_seed(derive_seed(self.config.seed, state.step, self.world.rank))
+        share = state.share_done(self.config, self.n_epoch_units)
+        rate = learning_rate_at(self.config, state.step, share, state.reduction)
         found = self.learner.learn(batch, rate)
-        course.add_step(found.loss, found.n_tokens, position)
-        self._check(found.loss, found.gradient_norm)
-        if rise := course.rise(self.config.warmup):
-            self._give_up(f"Training diverges, the loss rose {rise}", self.run.best)
+        state.add_step(found, position)
+        self._check("loss", found.loss, found.gradient_norm)
+        if rise := state.rise(self.config.warmup):
+            self._give_up(f"Training diverges, the loss rose {rise}", best=True)
         return found, rate
 
     def _agree(self, received: set[int]) -> signal.Signals | None:
@@ -206,58 +220,76 @@ class _Training:
         flags = (number in received for number in SIGNALS)
         shared = torch.tensor([elapsed, *flags], dtype=torch.float64)
         self.world.sum(shared)
-        self.course.seconds, *counts = shared.tolist()
+        self.state.seconds, *counts = shared.tolist()
         return next((number for number, n in zip(SIGNALS, counts, strict=True) if n), None)
 
     def _validate(self, row: dict[str, Any]) -> bool:
         """Add scores to the row, and say whether they are the best so far."""
-        scores = self.learner.evaluate() if self.world.is_first else {}
+        metric = self.learner.decides
+        scores: Mapping[str, float] = {}
+        if self.world.is_first:
+            scores = self.learner.evaluate()
+            if metric.name not in scores:
+                found = ", ".join(scores) or "no scores"
+                raise TrainingError(
+                    f"The learner decides by {metric.name}, but its evaluation gave {found}. "
+                    f"Let it give {metric.name} too, or decide by another score."
+                )
         self.world.barrier()
-        shared = torch.tensor([scores.get("loss", 0.0)], dtype=torch.float64)
+        shared = torch.tensor([scores.get(metric.name, 0.0)], dtype=torch.float64)
         self.world.sum(shared)
-        self._check(shared.item())
-        row |= {"valid_loss" if name == "loss" else name: score for name, score in scores.items()}
-        self.course.row_seconds = time.monotonic() - self._started  # the next row starts here
-        return self.course.add_scores(shared.item(), scores)
+        score = shared.item()
+        self._check(metric.name.replace("_", " "), score)
+        add_scores(row, scores)
+        self.state.row_seconds = time.monotonic() - self._started  # the next row starts here
+        return self.state.add_scores(metric, score, scores, self.config)
 
     def _save(self, *, best: bool) -> None:
-        tensors = self.learner.state()
-        if self.world.is_first:
-            self.run.save(tensors, asdict(self.course), best=best)
-        self.world.barrier()
-        self._saved = self.course.seconds
+        if self.run is not None:
+            tensors = self.learner.state()
+            if self.world.is_first:
+                self.run.save(tensors, self.state.as_dict(), best=best)
+            self.world.barrier()
+        elif best and self.keep_best:
+            self._best = {name: t.detach().clone() for name, t in self.learner.state().items()}
+        self._saved = self.state.seconds
 
-    def _check(self, *numbers: float) -> None:
+    def _interrupt(self, interruption: signal.Signals) -> NoReturn:
+        what = f"Interrupted ({interruption.name}) after step {self.state.step}"
+        kept = "without a run directory nothing is saved."
+        if self.run is not None:
+            kept = f"everything is in {self.run.last}. Continue with --resume."
+        raise Interrupted(f"{what}; {kept}", interruption)
+
+    def _check(self, name: str, *numbers: float) -> None:
         if not all(map(math.isfinite, numbers)):
             found = " and gradient norm ".join(map(str, numbers))
-            self._give_up(f"Training broke down with a loss of {found}", self.run.last)
+            self._give_up(f"Training broke down: {name} of {found}", best=False)
 
-    def _give_up(self, what: str, good: Path) -> NoReturn:
-        good = good if good.exists() else self.run.last
-        kept = f"The last good checkpoint is {good}" if good.exists() else "Nothing was saved yet"
+    def _give_up(self, what: str, *, best: bool) -> NoReturn:
+        kept = "Nothing was saved yet"
+        if self.run is not None and self.run.last.exists():
+            good = self.run.best if best and self.run.best.exists() else self.run.last
+            kept = f"The last good checkpoint is {good}"
         raise TrainingError(
-            f"{what} at step {self.course.step}. {kept}. Lower train.learning_rate or "
+            f"{what} at step {self.state.step}. {kept}. Lower train.learning_rate or "
             "train.clip_norm, and continue with --resume."
         )
 
 
-def _restore(learner: Learner, run: RunDirectory, world: World) -> Course:
-    course = Course()
+def _restore(learner: Learner, run: RunDirectory, world: World) -> TrainState:
+    state = TrainState()
     if run.last.exists():
         checkpoint = read_checkpoint(run.last)
         try:
-            course = Course(**checkpoint.values)
+            state = TrainState.from_dict(checkpoint.values)
         except TypeError as error:
             raise CheckpointError(f"{run.last} is of another version of relmo ({error}).") from None
         learner.load(checkpoint.tensors)
-    steps = torch.tensor([float(course.step)], dtype=torch.float64)
+    steps = torch.tensor([float(state.step)], dtype=torch.float64)
     world.sum(steps)
-    if steps.item() != course.step * world.size:
+    if steps.item() != state.step * world.size:
         raise CheckpointError(
             f"Not all processes see the same {run.last}. Keep runs where all machines can read."
         )
-    return course
-
-
-def _derive_seed(*numbers: int) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=7).digest(), "big")
+    return state

@@ -1,4 +1,4 @@
-"""Optimizers: PyTorch's for whole tensors, one of our own for rows of large ones.
+"""Optimizers: PyTorch's for whole tensors, a row-sparse one for large ones; clipping, schedules.
 
 A softmax has a row for each word, and a step has gradients for a few thousand of them. A
 `RowOptimizer` reads and writes those alone, so that a step costs the same for any vocabulary.
@@ -6,21 +6,30 @@ A softmax has a row for each word, and a step has gradients for a few thousand o
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from relmo.config import TrainConfig
-from relmo.errors import CheckpointError
+from relmo.errors import CheckpointError, ConfigError
 
 ADAM_BETAS = 0.9, 0.999
 ADAM_EPS = 1e-8
 ADAGRAD_START = 1.0  # what a sum of squares begins with
 ADAGRAD_EPS = 1e-10  # PyTorch's own
 BLOCK = 1 << 18  # numbers that are updated at a time: they stay in the caches
+# What an optimizer's state may hold beside tensors, and which tensor stands for it in a checkpoint.
+SCALARS: dict[str, tuple[type, torch.dtype]] = {
+    "bool": (bool, torch.bool),
+    "int": (int, torch.int64),
+    "float": (float, torch.float64),
+}
 
 
 def build_optimizer(
@@ -67,12 +76,12 @@ class RowOptimizer:
                 tensor.index_copy_(0, places, value)
 
     def state(self) -> dict[str, Tensor]:
-        """What `load` goes on from; not a copy."""
+        """What `load` restores; not a copy."""
         return dict(self._state)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
-        _check_shapes(state, self._state)
+        """Resume from what `state` gave."""
+        check_shapes(state, self._state)
         for name, tensor in self._state.items():
             tensor.copy_(state[name])
 
@@ -100,9 +109,47 @@ def _change_by_adagrad(values: Sequence[Tensor], gradient: Tensor, learning_rate
     tensor.addcdiv_(gradient, scale, value=-learning_rate)
 
 
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate; a parameter group with a "rate_factor" gets that multiple of it."""
+    for group in optimizer.param_groups:
+        own = rate * group.get("rate_factor", 1.0)
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(own)
+        else:
+            group["lr"] = own
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Limits of gradients: of the norm of all together, of every single value, both or neither."""
+
+    norm: float | None = None
+    value: float | None = None
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Clipping:
+        """As configured."""
+        return cls(config.clip_norm, config.clip_value)
+
+    @torch.no_grad()
+    def apply(self, gradients: Sequence[Tensor]) -> float:
+        """Clip gradients in place, first by value, then by norm; return their norm before.
+
+        A norm that is not finite is returned and nothing changed: the caller is to stop.
+        """
+        if self.value is None:
+            return clip_norm(gradients, self.norm)
+        norm = clip_norm(gradients, None)
+        if math.isfinite(norm):
+            torch._foreach_clamp_min_(list(gradients), -self.value)
+            torch._foreach_clamp_max_(list(gradients), self.value)
+            clip_norm(gradients, self.norm)
+        return norm
+
+
 @torch.no_grad()
 def clip_norm(gradients: Sequence[Tensor], max_norm: float | None) -> float:
-    """Scale gradients, in place, to `max_norm` where all together exceed it; their norm before.
+    """Scale gradients in place to `max_norm` where all together exceed it; return the norm before.
 
     A norm that is not finite is returned and nothing scaled: the caller is to stop.
     """
@@ -112,12 +159,15 @@ def clip_norm(gradients: Sequence[Tensor], max_norm: float | None) -> float:
     return norm
 
 
-def learning_rate_at(config: TrainConfig, step: int, progress: float) -> float:
+def learning_rate_at(
+    config: TrainConfig, step: int, progress: float, reduction: float = 1.0
+) -> float:
     """The learning rate of a step, counted from 0, when `progress` (0 to 1) of training is over.
 
-    It rises evenly over the warm-up; both decays end at 0, where the last steps gain most.
+    It rises evenly over the warm-up; the linear and the cosine schedule end at 0. `reduction` is
+    what reduce-on-plateau has made of it so far.
     """
-    rate = config.learning_rate
+    rate = config.learning_rate * reduction
     if step < config.warmup:
         rate *= (step + 1) / config.warmup
     done = min(max(progress, 0.0), 1.0)
@@ -129,32 +179,84 @@ def learning_rate_at(config: TrainConfig, step: int, progress: float) -> float:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What PyTorch's optimizer remembers, as `POSITION.NAME` of each parameter; not a copy."""
-    return {
-        f"{position}.{name}": tensor
-        for position, values in optimizer.state_dict()["state"].items()
-        for name, tensor in values.items()
-    }
+    """The state of any PyTorch optimizer that keeps tensors and numbers; not a copy.
+
+    Names are `POSITION.NAME`, by the parameter's position; numbers have their type in the name,
+    as `POSITION.NAME:int`, and None is an empty tensor under `POSITION.NAME:none`.
+    """
+    state: dict[str, Tensor] = {}
+    for position, values in optimizer.state_dict()["state"].items():
+        for name, value in values.items():
+            kind, tensor = _as_tensor(value)
+            if tensor is None:
+                raise ConfigError(
+                    f"{type(optimizer).__name__} keeps {name!r} as {type(value).__name__}, but "
+                    "only tensors and numbers can be saved. Train with another optimizer."
+                )
+            state[f"{position}.{name}{kind}"] = tensor
+    return state
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> None:
-    """Go on from what `optimizer_state` gave, with parameters of the same shapes and order."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    adam, scalar = isinstance(optimizer, torch.optim.Adam), torch.empty(())
-    names = ("step", "exp_avg", "exp_avg_sq") if adam else ("step", "sum")
-    used = [i for i in range(len(parameters)) if f"{i}.step" in state]  # the others never learned
-    expected = {f"{i}.{n}": scalar if n == "step" else parameters[i] for i in used for n in names}
-    _check_shapes(state, expected)
-    loaded = {i: {n: state[f"{i}.{n}"].clone() for n in names} for i in used}
+    """Resume from what `optimizer_state` gave, with parameters of the same shapes and order."""
+    positions = {name.partition(".")[0] for name in state}  # other parameters never learned
+    expected = _after_a_step(optimizer)
+    none = {name.removesuffix(":none") for name in (*state, *expected) if name.endswith(":none")}
+    found, expected = (
+        {
+            name: tensor
+            for name, tensor in tensors.items()
+            if name.partition(".")[0] in positions and name.removesuffix(":none") not in none
+        }
+        for tensors in (state, expected)
+    )
+    check_shapes(found, expected)
+    loaded: dict[int, dict[str, Any]] = {}
+    for key, tensor in state.items():
+        position, _, name = key.partition(".")
+        name, _, kind = name.partition(":")
+        value = None if kind == "none" else tensor.item() if kind else tensor.clone()
+        loaded.setdefault(int(position), {})[name] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": loaded, "param_groups": groups})
 
 
-def _check_shapes(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+def _as_tensor(value: Any) -> tuple[str, Tensor | None]:
+    """The mark of a value's type, and the value as a tensor if there is one for it."""
+    if isinstance(value, Tensor):
+        return "", value
+    if value is None:
+        return ":none", torch.empty(0)
+    for kind, (type_, dtype) in SCALARS.items():
+        if type(value) is type_:
+            return f":{kind}", torch.tensor(value, dtype=dtype)
+    return "", None
+
+
+def _after_a_step(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of a copy after one step without gradients: names and shapes to expect."""
+    tried = copy.deepcopy(optimizer)
+    parameters = [p for group in tried.param_groups for p in group["params"]]
+    for sparse in (False, True):  # some take only gradients of the one kind or the other
+        for p in parameters:
+            p.grad = torch.zeros_like(p).to_sparse() if sparse else torch.zeros_like(p)
+        try:
+            tried.step()
+            break
+        except RuntimeError:
+            if sparse:
+                raise
+    return optimizer_state(tried)
+
+
+def check_shapes(
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str = "optimizer's state"
+) -> None:
+    """Raise `CheckpointError` unless the same tensors of the same shapes are there."""
     for name in sorted(found.keys() | expected.keys()):
         shapes = [list(t[name].shape) if name in t else "nothing" for t in (found, expected)]
         if shapes[0] != shapes[1]:
             raise CheckpointError(
-                f"The optimizer's state does not fit: {name} is {shapes[0]}, expected {shapes[1]}. "
-                "Continue with the settings and the vocabulary that the checkpoint was made with."
+                f"The {what} does not fit: {name} is {shapes[0]}, expected {shapes[1]}. Resume "
+                "with the settings and the data that the checkpoint was made with."
             )

@@ -19,9 +19,10 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from relmo import __version__
@@ -79,8 +80,7 @@ class RunDirectory:
             raise DataError(f"There is no run in {self.path} to resume. Leave out --resume.")
         check_writable(self.path, directory=True)
         self.path.mkdir(exist_ok=True)
-        with (self.path / ".lock").open("a+", encoding="utf-8") as lock:
-            _take(lock, self.path)
+        with _locked(self.path):
             if resume:
                 _check_same(self.config, before, config, may_change)
             else:
@@ -134,22 +134,25 @@ class RunDirectory:
         link_checkpoint(self.best, self.last)
 
 
-def _take(lock: IO[str], run: Path) -> None:
-    """Keep other processes out until `lock` is closed, be it by the end of this process."""
-    if sys.platform == "win32":
-        return
-    import fcntl
-
+@contextmanager
+def _locked(run: Path) -> Iterator[None]:
+    """Keep other processes out until the block, or this process, ends."""
+    lock = FileLock(run / ".lock", timeout=0, fallback_to_soft=False)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock.acquire()
+    except Timeout:
         raise DataError(f"Another process is training in {run}. Stop it first.") from None
-    except OSError as error:  # some network file systems have no locks
+    except (OSError, NotImplementedError) as error:  # some network file systems have no locks
+        reason = getattr(error, "strerror", None) or error
         warnings.warn(
-            f"Cannot lock {run} ({error.strerror}): see to it that only one job writes there.",
+            f"Cannot lock {run} ({reason}): see to it that only one job writes there.",
             RelmoWarning,
-            stacklevel=2,
+            stacklevel=4,
         )
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _check_same(path: Path, before: str | None, config: str, may_change: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a model directory with a filled card, and a learning curve."""
+"""Exporting a run: a model directory with a filled model card, and a learning curve."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from relmo import __version__
 from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, DataError, RelmoWarning
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
-from relmo.pretrain.learner import part_of
+from relmo.pretrain.report import draw_curve
 from relmo.text.lexicon import Lexicon
 from relmo.text.shards import Corpus
 from relmo.text.vocabulary import Vocabulary
 from relmo.train.checkpoint import read_checkpoint
-from relmo.train.curve import draw_curve
+from relmo.train.module_learner import part_of
 from relmo.train.run_directory import RunDirectory
+from relmo.train.state import TrainState
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,25 @@ def build_contents(
     lexicon: Lexicon | None,
     init: ModelContents | None,
 ) -> ModelContents:
-    """The best model of a run so far; `init` is the model that it went on from."""
+    """The best model of a run so far; `init` is the model that it was initialised with.
+
+    Where training averaged the weights, the model has the averages.
+    """
     checkpoint = read_checkpoint(run.best if run.best.exists() else run.last)
-    softmax = part_of(checkpoint.tensors, "softmax")
+    weights = {**checkpoint.tensors, **part_of(checkpoint.tensors, "ema")}
+    softmax = part_of(weights, "softmax")
     return ModelContents(
         config=config.model,
-        tensors=part_of(checkpoint.tensors, "bilm"),
+        tensors=part_of(weights, "bilm"),
         origin=f"relmo {__version__} pretrain",
         lexicon=lexicon,
         vocabulary=vocabulary,
         softmax=Softmax(softmax["weight"], softmax["bias"]),
-        facts=_card(config, facts, checkpoint.values, init),
+        facts=_card(config, facts, TrainState.from_dict(checkpoint.values), init),
     )
 
 
-def write_result(run: RunDirectory, contents: ModelContents, n_samples: int) -> None:
+def export_model(run: RunDirectory, contents: ModelContents, n_samples: int) -> None:
     """Put the model in the place of an earlier one, and draw what metrics.jsonl holds."""
     new, old = run.path / ".new" / "model", run.path / ".old"
     for left_over in (new.parent, old):
@@ -97,9 +101,9 @@ def write_result(run: RunDirectory, contents: ModelContents, n_samples: int) -> 
 
 
 def _card(
-    config: PretrainConfig, facts: Facts, course: Any, init: ModelContents | None
+    config: PretrainConfig, facts: Facts, train_state: TrainState, init: ModelContents | None
 ) -> dict[str, str]:
-    best = course.get("best") or {}
+    best = train_state.best or {}
     names = ", ".join(facts.texts[:20]) + (", …" if len(facts.texts) > 20 else "")
     train, data, objective = config.train, config.data, config.objective
     card = {
@@ -107,8 +111,8 @@ def _card(
         "sentences": f"{facts.n_sentences:,}",
         "tokens": f"{facts.n_tokens:,}, {facts.n_distinct:,} distinct",
         "vocabulary": f"{facts.n_words:,} words, {100 * facts.coverage:.2f} % of the tokens",
-        "trained": f"{course['tokens']:,} tokens in {course['step']:,} steps, "
-        f"{course['seconds'] / 60:.1f} minutes",
+        "trained": f"{train_state.units:,} tokens in {train_state.step:,} steps, "
+        f"{train_state.seconds / 60:.1f} minutes",
         "recipe": f"{train.optimizer}, learning rate {train.learning_rate:g}, {data.layout}, "
         f"{objective.n_samples or 'all'} samples, dropout {objective.dropout:g}, "
         f"case noise {data.case_noise:g}, seed {train.seed}",

@@ -33,7 +33,7 @@ class Inputs:
     init: str | None = None
 
 
-def choose_config(
+def resolve_config(
     preset: str | None,
     values: Mapping[str, Any],
     settings: Sequence[str],
@@ -72,7 +72,7 @@ def choose_config(
     return chosen
 
 
-def choose_inputs(
+def resolve_inputs(
     texts: Sequence[str],
     valid: Sequence[str],
     vocabulary: str | Path | None,
@@ -92,7 +92,7 @@ def choose_inputs(
     )
 
 
-def same_inputs(given: Inputs, before: Mapping[str, Any]) -> Inputs:
+def resolve_resumed_inputs(given: Inputs, before: Mapping[str, Any]) -> Inputs:
     """What a run began with, where nothing else is said; text is compared by its content later."""
     for name in ("vocabulary", "init"):
         if getattr(given, name) not in (None, before.get(name)):

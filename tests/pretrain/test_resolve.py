@@ -7,14 +7,14 @@ import torch
 
 from relmo.errors import ConfigError, DataError
 from relmo.formats import ModelContents
-from relmo.presets import read_preset, to_toml, with_settings
-from relmo.pretrain.choice import (
+from relmo.presets import list_presets, parse_toml, read_preset, to_toml, with_settings
+from relmo.pretrain.resolve import (
     DEFAULT_PRESET,
     Inputs,
-    choose_config,
-    choose_inputs,
     read_inputs,
-    same_inputs,
+    resolve_config,
+    resolve_inputs,
+    resolve_resumed_inputs,
 )
 
 
@@ -25,78 +25,78 @@ def init() -> ModelContents:
 
 
 def test_the_default_preset():
-    assert choose_config(None, {}, ()) == read_preset(DEFAULT_PRESET)
+    assert resolve_config(None, {}, ()) == read_preset(DEFAULT_PRESET)
 
 
 def test_values_and_settings_replace_what_the_preset_has():
     values = {"data.lines": True, "data.language": None, "train.seed": 7, "train.epochs": 2}
-    config = choose_config("tiny", values, ["train.seed=8", "model.lstm.cell_dim=20"])
+    config = resolve_config("tiny", values, ["train.seed=8", "model.lstm.cell_dim=20"])
     assert (config.data.lines, config.data.language) == (True, "en")
     assert (config.train.seed, config.train.epochs, config.model.lstm.cell_dim) == (8, 2, 20)
 
 
 def test_values_are_no_toml():
     """A tokenizer's name is a string, whatever it looks like."""
-    config = choose_config("tiny", {"data.language": '1" x', "data.encoding": "true"}, ())
+    config = resolve_config("tiny", {"data.language": '1" x', "data.encoding": "true"}, ())
     assert (config.data.language, config.data.encoding) == ('1" x', "true")
 
 
 @pytest.mark.parametrize("limit", ["train.max_tokens", "train.max_minutes"])
 def test_another_limit_takes_the_place_of_the_presets_epochs(limit):
     assert read_preset("tiny").train.epochs is not None
-    assert choose_config("tiny", {limit: 5}, ()).train.epochs is None
-    assert choose_config("tiny", {limit: 5, "train.epochs": 2}, ()).train.epochs == 2
-    assert choose_config("tiny", {limit: None}, ()) == read_preset("tiny")
+    assert resolve_config("tiny", {limit: 5}, ()).train.epochs is None
+    assert resolve_config("tiny", {limit: 5, "train.epochs": 2}, ()).train.epochs == 2
+    assert resolve_config("tiny", {limit: None}, ()) == read_preset("tiny")
 
 
 def test_a_model_to_go_on_from_has_its_sizes(init):
-    config = choose_config("tiny", {"train.seed": 3}, ["model.tokenizer=whitespace"], init=init)
+    config = resolve_config("tiny", {"train.seed": 3}, ["model.tokenizer=whitespace"], init=init)
     assert config.model.lstm.cell_dim == 24
     assert config.model.tokenizer == "whitespace"
     assert config.train.seed == 3
     with pytest.raises(ConfigError, match=r"leave --set model\.… out"):
-        choose_config("tiny", {}, ["model.lstm.cell_dim=64"], init=init)
+        resolve_config("tiny", {}, ["model.lstm.cell_dim=64"], init=init)
     with pytest.raises(ConfigError, match=r"leave --set model\.… out"):
-        choose_config("tiny", {}, ["model.encoder.max_characters=20"], init=init)
+        resolve_config("tiny", {}, ["model.encoder.max_characters=20"], init=init)
 
 
 def test_a_run_to_resume_has_its_settings(tmp_path):
     began = with_settings(read_preset("tiny"), ["train.epochs=4", "data.lines=true"])
     path = tmp_path / "config.toml"
     path.write_text(to_toml(began))
-    assert choose_config(None, {}, (), resumed=path) == began
-    more = choose_config(None, {"train.epochs": 9}, (), resumed=path)
+    assert resolve_config(None, {}, (), resumed=path) == began
+    more = resolve_config(None, {"train.epochs": 9}, (), resumed=path)
     assert more == began.model_copy(update={"train": began.train.model_copy(update={"epochs": 9})})
     with pytest.raises(ConfigError, match="leave --preset out"):
-        choose_config("tiny", {}, (), resumed=path)
+        resolve_config("tiny", {}, (), resumed=path)
     path.write_text("[model")
     with pytest.raises(ConfigError, match="is not TOML"):
-        choose_config(None, {}, (), resumed=path)
+        resolve_config(None, {}, (), resumed=path)
     with pytest.raises(DataError, match="There is no run to resume"):
-        choose_config(None, {}, (), resumed=tmp_path / "elsewhere" / "config.toml")
+        resolve_config(None, {}, (), resumed=tmp_path / "elsewhere" / "config.toml")
 
 
 def test_names_mean_the_same_from_everywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
-    found = choose_inputs(["a.txt", "-", "b/*.txt"], ["/v.txt"], "words.txt", "model")
+    found = resolve_inputs(["a.txt", "-", "b/*.txt"], ["/v.txt"], "words.txt", "model")
     assert found.texts == (str(tmp_path / "a.txt"), "-", str(tmp_path / "b/*.txt"))
     assert found.valid == ("/v.txt",)
     assert found.vocabulary == str(tmp_path / "words.txt")
     assert found.init == str(tmp_path / "model")
-    assert choose_inputs(["a"], [], None, "original").init == "original"  # a published name
+    assert resolve_inputs(["a"], [], None, "original").init == "original"  # a published name
 
 
 def test_a_resumed_run_needs_no_inputs_and_takes_no_others():
     before = {"texts": ["/a.txt"], "valid": ["/v.txt"], "vocabulary": "/words.txt", "init": "/m"}
     expected = Inputs(("/a.txt",), ("/v.txt",), "/words.txt", "/m")
-    assert same_inputs(Inputs(()), before) == expected
-    assert same_inputs(Inputs((), (), "/words.txt", "/m"), before) == expected
-    moved = same_inputs(Inputs(("/b.txt",)), before)
+    assert resolve_resumed_inputs(Inputs(()), before) == expected
+    assert resolve_resumed_inputs(Inputs((), (), "/words.txt", "/m"), before) == expected
+    moved = resolve_resumed_inputs(Inputs(("/b.txt",)), before)
     assert moved.texts == ("/b.txt",)
     for name in ("vocabulary", "init"):
         with pytest.raises(ConfigError, match=f"leave --{name} out"):
-            same_inputs(Inputs((), **{name: "/other"}), before)
+            resolve_resumed_inputs(Inputs((), **{name: "/other"}), before)
 
 
 @pytest.mark.parametrize(
@@ -113,3 +113,40 @@ def test_inputs_are_read_back(tmp_path):
     path = tmp_path / "inputs.json"
     path.write_text(json.dumps({"texts": ["/a.txt"], "valid": [], "key": "1"}))
     assert read_inputs(path)["texts"] == ["/a.txt"]
+
+
+@pytest.mark.parametrize("preset", list_presets())
+def test_settings_are_read_back_as_they_were_written(preset):
+    changes = ["data.language='1\" x'", "train.max_minutes=1e-9", "train.ema=0.999"]
+    config = with_settings(read_preset(preset), changes)
+    assert parse_toml(to_toml(config), "a test") == config
+    assert 'max_tokens = "none"' in to_toml(config)
+
+
+# As version 0.1 wrote it.
+OLD_TRAIN = """
+[train]
+optimizer = "adam"
+learning_rate = 0.01
+warmup = 0
+decay = "cosine"
+clip_norm = 1.0
+epochs = 2
+max_tokens = "none"
+max_minutes = "none"
+validate_every = 20
+patience = "none"
+checkpoint_minutes = 1e-09
+seed = 0
+"""
+
+
+def test_settings_of_version_0_1_are_read(tmp_path):
+    text = to_toml(read_preset("tiny"))
+    path = tmp_path / "config.toml"
+    path.write_text(text[: text.index("[train]")] + OLD_TRAIN)
+    config = resolve_config(None, {}, (), resumed=path)
+    assert (config.train.epochs, config.train.max_tokens) == (2, None)
+    assert (config.train.decay, config.train.checkpoint_minutes) == ("cosine", 1e-9)
+    new = (config.train.clip_value, config.train.ema, config.train.validate_epochs)
+    assert new == (None, None, None)
