@@ -30,7 +30,7 @@ check: $(STAMP)  ## Format, lint, types, imports, tests (without the C kernel, t
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	RELMO_KERNEL=off $(BIN)/python -m pytest -m "not slow" tests/model tests/vectors/test_embedder.py tests/vectors/test_bulk.py tests/test_parity.py
+	RELMO_KERNEL=off $(BIN)/python -m pytest -m "not slow" tests/model tests/inference tests/vectors/test_bulk.py tests/test_parity.py
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)  ## Run the benchmarks (by hand: they want a quiet machine)

@@ -145,7 +145,7 @@ def measure_bulk(config: ModelConfig, contents: ModelContents, sentences: list[l
     """Words a second for each contestant, in turns."""
     n_words = sum(map(len, sentences))
     n_tokens = n_words + 2 * len(sentences)
-    models = {p: relmo.Embedder(contents, precision=p) for p in ("float32", "int8")}
+    models = {p: relmo.Model(contents, precision=p) for p in ("float32", "int8")}
     plain = PlainElmo(models["float32"].bilm)
     h, p, layers = config.lstm.cell_dim, config.lstm.projection_dim, config.lstm.n_layers
     stacks = [nn.LSTM(p, h, layers, proj_size=p) for _ in range(2)]
@@ -184,7 +184,7 @@ def measure_accuracy(contents: ModelContents, sentences: list[list[str]]) -> dic
     """Mean and lowest cosine of int8 to float32, by layer."""
     exact, close = (
         np.concatenate(
-            relmo.Embedder(contents, precision=p).embed(sentences[:128], layers="all"), axis=1
+            relmo.Model(contents, precision=p).embed(sentences[:128], layers="all"), axis=1
         )
         for p in ("float32", "int8")
     )
@@ -200,7 +200,7 @@ def measure_latency(contents: ModelContents, sentence: list[str]) -> dict:
     """Median milliseconds for one sentence: with words met before, and with new ones."""
     found = {}
     for precision in ("float32", "int8"):
-        model = relmo.Embedder(contents, precision=precision)
+        model = relmo.Model(contents, precision=precision)
         model.embed([sentence])
         warm = [seconds(partial(model.embed, [sentence])) for _ in range(50)]
         new = [[[f"{word}{i}" for word in sentence]] for i in range(20)]
@@ -231,7 +231,7 @@ def embed_file(size: str, text: Path) -> dict:
     from relmo.vectors.bulk import embed_lines, written_behind
     from relmo.vectors.sinks import open_sink
 
-    model = relmo.Embedder(build_random(size), tokenizer="whitespace")
+    model = relmo.Model(build_random(size), tokenizer="whitespace")
     model.embed(["warm up"])
     n_words = 0
     start = time.perf_counter()

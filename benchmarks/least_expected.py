@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from relmo.formats import read_model
-from relmo.score import Scorer
+from relmo.inference.model import Model
 from relmo.text.corpus import find_texts
 from relmo.text.sentences import read_sentences
 from relmo.text.tokenize import build_tokenizer
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     contents = read_model(arguments.model)
-    scorer = Scorer(contents)
+    scorer = Model(contents)
     tokenize = build_tokenizer(scorer.tokenizer)
     texts = [s for t in find_texts(arguments.text) for s in read_sentences(t, lines=False)]
     rng = np.random.default_rng(arguments.seed)

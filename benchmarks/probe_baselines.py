@@ -29,14 +29,14 @@ import torch
 from relmo.analysis.probes import ProbeResult, probe
 from relmo.analysis.sources import Source, model_source, static_source
 from relmo.errors import ConfigError, RelmoError
+from relmo.features.static import StaticVectors
 from relmo.formats import ModelContents, read_model
 from relmo.formats.published import cache_directory
+from relmo.inference.model import Model
 from relmo.model.bilm import BiLm
 from relmo.text.conllu import read_conllu
 from relmo.text.corpus import find_texts
 from relmo.text.shards import Corpus, prepare_corpus
-from relmo.vectors.embedder import Embedder
-from relmo.vectors.static import StaticVectors
 
 N_BUCKETS = 500_000  # that parts of words share: more than the novels of a library have
 
@@ -45,7 +45,7 @@ def untrained_source(contents: ModelContents, seed: int) -> Source:
     """Layers of a network of the model's shape, as it was before it was trained."""
     torch.manual_seed(seed)
     tensors = BiLm(contents.config).state_dict()
-    return model_source(Embedder(replace(contents, tensors=tensors, remainders={})))
+    return model_source(Model(replace(contents, tensors=tensors, remainders={})))
 
 
 def write_sentences(corpus: Corpus, path: Path) -> None:
@@ -139,7 +139,7 @@ def compare(options: argparse.Namespace) -> None:
 
     contents = read_model(options.model)
     print(f"{'':<40}{'dev':>8}{'test':>8}")
-    judge("model", model_source(Embedder(contents)))
+    judge("model", model_source(Model(contents)))
     judge("untrained", untrained_source(contents, options.seed))
     for path in options.static:
         judge(Path(path).name, static_source(StaticVectors.load(path)))

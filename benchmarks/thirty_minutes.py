@@ -12,9 +12,9 @@ What is in `race` already is not done again: two runs with --only give the same 
 BERT is ModernBERT of transformers, smaller: its layers (norms before, rotary positions, gates)
 and its share of masked pieces. With BERT's first layers (norms after, learned positions) half an
 hour was over before they looked at context: the loss stayed where the embeddings alone had brought
-it (docs/results.md). It gets what helps in a short time too: full sequences, no padding, the output
-layer only where a piece is masked, output biases that begin at the pieces' frequencies (as relmo's
-do).
+it (docs/results/small-bert.md). It gets what helps in a short time too: full sequences, no padding,
+the output layer only where a piece is masked, output biases that begin at the pieces' frequencies
+(as relmo's do).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, RelmoError
 from relmo.formats import read_model
 from relmo.formats.published import cache_directory
+from relmo.inference.model import load
 from relmo.pretrain.resolve import resolve_config
 from relmo.text.blocks import Blocks
 from relmo.text.conllu import TaggedSentence, read_conllu
@@ -49,7 +50,6 @@ from relmo.text.corpus import find_texts
 from relmo.text.shards import Corpus, prepare_corpus
 from relmo.text.vocabulary import build_vocabulary
 from relmo.train.log import MetricsLog, read_metrics
-from relmo.vectors.embedder import load
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNKNOWN, START, END, MASK = range(len(SPECIAL))

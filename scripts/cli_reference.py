@@ -44,6 +44,8 @@ def _sections(group: Any, name: str) -> Iterator[str]:
         if command.hidden:
             continue
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield _section(command, f"{name} {verb}")
             yield from _sections(command, f"{name} {verb}")
         else:
             yield _section(command, f"{name} {verb}")

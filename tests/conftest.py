@@ -48,8 +48,8 @@ def tiny_contents() -> ModelContents:
 
 
 @pytest.fixture
-def tiny(tiny_contents: ModelContents) -> relmo.Embedder:
-    return relmo.Embedder(tiny_contents)
+def tiny(tiny_contents: ModelContents) -> relmo.Model:
+    return relmo.Model(tiny_contents)
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_formats_define_no_layer():
 
 
 def test_train_knows_neither_models_nor_tasks():
-    below = ("arrays", "config", "errors", "files", "progress", "prefetch")
+    below = ("arrays", "config", "errors", "files", "machine", "progress", "prefetch")
     allowed = tuple(f"relmo.{name}" for name in below)
     for name, tree in trees_of("train").items():
         own = [m for m in imported_modules(tree) if m and m.startswith("relmo.")]

@@ -78,7 +78,7 @@ def test_the_pages_with_examples_are_found():
 def relmo_commands(text):
     """The arguments of every `relmo ...` in a page's shell blocks; synopses are left out."""
     for _, code in blocks(text, "sh"):
-        for line in code.splitlines():
+        for line in code.replace("\\\n", " ").splitlines():
             words = [*shlex.split(line, comments=True), "|"]
             while words:
                 end = next(i for i, word in enumerate(words) if word in SHELL_WORDS)
@@ -93,7 +93,10 @@ def test_commands_are_ones_that_relmo_takes(page):
     for verb, *arguments in relmo_commands(TEXTS[page]):
         if verb != "--version":
             command = verbs[verb]
-            if hasattr(command, "commands"):  # a group: relmo index build
+            alone = getattr(command, "invoke_without_command", False) and (
+                not arguments or arguments[0].startswith("-")
+            )
+            if hasattr(command, "commands") and not alone:  # a group: relmo index build
                 command = command.commands[arguments.pop(0)]
             with command.make_context(verb, arguments) as context:  # raises where it does not
                 assert not context.args

@@ -3,11 +3,18 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+import platformdirs.windows
 import pytest
 
-from relmo.errors import DataError
-from relmo.files import check_writable, directory_written_atomically, written_atomically
+from relmo.errors import ConfigError, DataError
+from relmo.files import (
+    cache_directory,
+    check_writable,
+    directory_written_atomically,
+    written_atomically,
+)
 
 
 def names(directory):
@@ -207,3 +214,47 @@ def test_others_may_read_what_a_careful_writer_wrote(tmp_path):
         write_privately(partial / "file")
     for path in (tmp_path / "file", tmp_path / "folder" / "file"):
         assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+# ---- the cache directory ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in ("RELMO_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    return monkeypatch
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="these are the paths of Linux")
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "/home/me/.cache/relmo"),
+        ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/relmo"),
+        ({"RELMO_CACHE": "", "XDG_CACHE_HOME": "/xdg"}, "/xdg/relmo"),
+        ({"RELMO_CACHE": "/mine", "XDG_CACHE_HOME": "/xdg"}, "/mine"),
+        ({"RELMO_CACHE": "~/mine"}, "/home/me/mine"),
+    ],
+)
+def test_cache_directory(environment, variables, expected):
+    for name, value in variables.items():
+        environment.setenv(name, value)
+    assert cache_directory() == Path(expected)
+
+
+def test_cache_directory_of_windows(environment):
+    environment.setattr(platformdirs.windows, "get_win_folder", lambda name: "/local")
+    environment.setattr(platformdirs, "PlatformDirs", platformdirs.windows.Windows)
+    assert cache_directory() == Path("/local/relmo")
+
+
+def test_no_home_directory(environment):
+    environment.setenv("RELMO_CACHE", "~nobody-of-this-name/cache")
+    with pytest.raises(ConfigError, match="RELMO_CACHE"):
+        cache_directory()
+    environment.delenv("RELMO_CACHE")
+    environment.setattr(platformdirs, "user_cache_dir", lambda *a, **k: "~no-such-user/.cache")
+    with pytest.raises(ConfigError, match="RELMO_CACHE"):
+        cache_directory()

@@ -81,6 +81,7 @@ def test_everything_is_inside(wheel):
     assert [n for n in names if n.startswith("relmo/model/kernels/_cell.") and n.endswith(".so")]
     assert [n for n in names if n.endswith("licenses/LICENSE")]
     assert "relmo/py.typed" in names
+    assert {f"relmo/analysis/templates/senses.{kind}" for kind in ("html", "css", "js")} <= {*names}
     assert not [n for n in names if n.startswith("tests")]
 
 

@@ -38,7 +38,7 @@ class _Values(BaseModel):
 
 
 class EncoderConfig(_Values):
-    """The token encoder: characters (and, in some models, words) to one vector a token."""
+    """The token encoder: characters (and, in some models, words) to one vector per token."""
 
     scheme: Literal["bytes", "lexicon"] = "bytes"
     n_characters: int = Field(N_BYTE_CHARACTERS, ge=0, le=10_000_000)
@@ -120,7 +120,7 @@ class ModelConfig(_Values):
 
     @property
     def n_outputs(self) -> int:
-        """Vectors a token has: the token encoder's and one a layer."""
+        """Vectors per token: the token encoder's and one per LSTM layer."""
         return self.lstm.n_layers + 1
 
 
@@ -152,9 +152,11 @@ class DataConfig(_Values):
 
 
 class ObjectiveConfig(_Values):
-    """The loss: words compared with (0 is all of them), dropout, a factor before gradients.
+    """The loss: cross-entropy by sampled softmax, with dropout.
 
-    With `unigram_bias`, a new softmax begins by knowing how frequent each word is.
+    `n_samples` is the number of negative samples; 0 means the full softmax. The loss is multiplied
+    by `loss_scale`. With `unigram_bias`, the bias of a new softmax starts as the log frequency of
+    each word.
     """
 
     n_samples: Annotated[int, Field(ge=0)] = 4096

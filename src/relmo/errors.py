@@ -1,12 +1,23 @@
-"""What can go wrong through no fault of relmo: every error a user may meet and fix.
+"""The errors that a user may meet and fix.
 
 Each message says what was found, what was expected and what to do. The command line shows the
-message alone and exits with 2; a traceback is kept for our own mistakes.
+message alone and exits with 2; a traceback means a bug in relmo.
 """
+
+from collections.abc import Sequence
 
 
 class RelmoError(Exception):
-    """Base of every error that relmo raises on purpose."""
+    """Base of every error that relmo raises on purpose.
+
+    Attributes:
+        settings: names of the parameters that the message is about. The message itself does not
+            name command-line options; the command line adds those with these names.
+    """
+
+    def __init__(self, *arguments: object, settings: Sequence[str] = ()) -> None:
+        super().__init__(*arguments)
+        self.settings = tuple(settings)
 
 
 class ConfigError(RelmoError):
@@ -18,11 +29,11 @@ class DataError(RelmoError):
 
 
 class FormatError(RelmoError):
-    """A model file that is missing, damaged, hostile or of a kind that relmo does not know."""
+    """A file of a model, an index or results: missing, damaged, hostile or of an unknown format."""
 
 
 class CheckpointError(RelmoError):
-    """A checkpoint that cannot be written or continued from."""
+    """A checkpoint that cannot be written or resumed from."""
 
 
 class TrainingError(RelmoError):
@@ -30,4 +41,4 @@ class TrainingError(RelmoError):
 
 
 class RelmoWarning(UserWarning):
-    """Something odd that relmo can live with, said once."""
+    """Something unusual that does not stop relmo."""

@@ -1,4 +1,7 @@
-"""Writing that happens in full or not at all: an error, Ctrl-C or SIGTERM leaves nothing behind."""
+"""The user's cache directory, and atomic writing.
+
+A file is written in full or not at all: an error, Ctrl-C or SIGTERM leaves nothing behind.
+"""
 
 import os
 import secrets
@@ -9,7 +12,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from relmo.errors import DataError
+import platformdirs
+
+from relmo.errors import ConfigError, DataError
+
+
+def cache_directory() -> Path:
+    """Where downloads, prepared corpora and features are kept.
+
+    The environment variable RELMO_CACHE, or "relmo" in the system's cache directory of the user.
+    """
+    own = os.environ.get("RELMO_CACHE")
+    try:
+        # Without appauthor and opinion, Windows' path is LOCALAPPDATA/relmo, as it has always been.
+        path = own or platformdirs.user_cache_dir("relmo", appauthor=False, opinion=False)
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"There is no home directory to keep the cache in ({error}). Set the environment "
+            "variable RELMO_CACHE to a directory."
+        ) from error
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def test_one_group_is_named_by_what_is_near(tiny):
         (["just", "gone"], {"limit": 3}, "--max is 3; expected 4"),
         (["aunt"], {}, "aunt occurs 2 times"),
         (["my aunt"], {}, r"\['my', 'aunt'\] of 'my aunt'; expected one token"),
-        (["present"], {"layers": "all"}, "layers is 'all'; choose one"),
+        (["present"], {"layers": "all"}, "layers is 'all'; one vector per token"),
         (["present"], {"layers": 7}, "layers is 7; choose"),
         (["present"], {"n_senses": 9}, "Cannot make 9 groups of 8 occurrences"),
     ],

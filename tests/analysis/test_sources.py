@@ -6,8 +6,8 @@ from conftest import close
 
 from relmo.analysis.sources import joint_source, model_source, open_source, static_source
 from relmo.errors import ConfigError
+from relmo.features.static import StaticVectors
 from relmo.formats import native
-from relmo.vectors.static import StaticVectors
 
 SENTENCES = [("the", "cat", "sat"), ("sat",)]
 STATIC = StaticVectors(["the", "cat"], np.array([[1, 2], [3, 4]], np.float32))

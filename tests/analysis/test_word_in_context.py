@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from relmo.analysis.sources import Source, static_source
 from relmo.analysis.word_in_context import WordPair, best_threshold, compare_pairs, read_pairs
 from relmo.errors import DataError
+from relmo.features.static import StaticVectors
 from relmo.formats import native
-from relmo.vectors.static import StaticVectors
 
 ROWS = [
     ("cat\tN\t1-0\tthe cat sat\tcats ran", "F"),

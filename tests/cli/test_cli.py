@@ -129,6 +129,7 @@ def test_info_of_the_machine(run):
     facts = json.loads(out)
     assert facts["lstm_cell"].startswith(("C kernel", "PyTorch ("))
     assert facts["int8"].startswith(("oneDNN", "none"))
+    assert {"processor", "instruction_sets", "torch_uses"} <= facts.keys()
 
 
 def test_models(run):
@@ -184,13 +185,13 @@ def test_every_verb_has_a_model():
     options = [p for verb in verbs.values() for p in verb.params if "--model" in p.opts]
     assert len(options) == 11
     for option in options:
-        assert option.default == "en" or "en by default" in option.help
+        assert option.default == "en" or "Default: en" in option.help
 
 
 @pytest.mark.parametrize(
     ("verb", "shown"),
     [
-        (["neighbours"], ["[word]", "[present]"]),
+        (["neighbours"], ["[cat]", "[present]"]),
         (["substitutes"], ["[cat]", "[bank]"]),
         (["index"], ["[present]"]),
         (["index", "search"], ["[cat]"]),
@@ -342,3 +343,13 @@ def test_a_reader_that_goes_away_is_no_error_to_shout_about(model, tmp_path):
         command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert found.stderr == ""
+
+
+def test_errors_name_the_options_of_the_verb_that_ran(run, model, tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 .\n")
+    assert run("embed", "latin.txt", "-m", model, "-o", "a.npz")[2].endswith(
+        " Options: --encoding, --errors.\n"
+    )
+    _, _, said = run("index", "build", "latin.txt", "-m", model, "-o", "i", "--lines")
+    assert "Give the right encoding" in said
+    assert "Options" not in said  # it has none for that

@@ -53,10 +53,10 @@ def test_an_index_of_stored_vectors(run, folder):
 
 
 MISTAKES = {
-    "build text.txt -m model -o new --layer all": "one vector a word",
+    "build text.txt -m model -o new --layer all": "one vector per token",
     "build text.txt a.npz -m model -o new": "index one kind at a time",
-    "build a.npz -m model -o new": "does not hold the sentences",
-    "recall -i index": "misses nothing",
+    "build a.npz -m model -o new": "holds vectors without their sentences",
+    "recall -i index": "has no approximate search",
     "search [cat] -m other -i index": "another model or tokenizer",
     "search [cat][ran] -m model -i index": "found 2",
     "search cat -m model -i index": "found none",

@@ -122,7 +122,7 @@ def test_a_vocabulary_without_the_special_words(pretrain, tmp_path):
 def test_too_little_to_hold_some_of_it_out(pretrain, tmp_path):
     (tmp_path / "one.txt").write_text("One sentence is not enough.\n")
     said = refused(pretrain("one.txt", "-o", "run", *SMALL))
-    assert "too short to hold a share of" in said
+    assert "too short to hold out a share of" in said
     assert "--valid" in said
 
 

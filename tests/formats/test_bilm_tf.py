@@ -337,13 +337,13 @@ def test_files_named_outright_that_are_not_there_or_not_right(tmp_path):
         relmo.load(weights=weights, options=tmp_path / "none.json")
     with pytest.raises(FormatError, match=r"no model .*none\.hdf5"):
         relmo.load(weights=tmp_path / "none.hdf5", options=options)
-    with pytest.raises(FormatError, match=r"vocab\.txt is no HDF5 file"):
+    with pytest.raises(FormatError, match=r"vocab\.txt is not an HDF5 file"):
         relmo.load(weights=tmp_path / "vocab.txt", options=options)
     with pytest.raises(FormatError, match=r"weights\.hdf5 is not JSON"):
         relmo.load(weights=weights, options=weights)
     with pytest.raises(FormatError, match=r"vocab\.txt is not JSON"):
         relmo.load(weights=weights, options=tmp_path / "vocab.txt")
-    with pytest.raises(ConfigError, match="goes with HDF5 weights"):
+    with pytest.raises(ConfigError, match="belongs to HDF5 weights"):
         relmo.load(tmp_path, options=options)
     with pytest.raises(ConfigError, match="either"):
         relmo.load(tmp_path, weights=weights)

@@ -62,7 +62,8 @@ def test_relmos_own_directory_gives_the_same_vectors(tmp_path, sizes):
     models = [relmo.load(tmp_path / name) for name in ("theirs", "ours")]
     assert_equals_oracle(models[1], built)
     for a, b in zip(*(model.embed(SENTENCES, layers="all") for model in models), strict=True):
-        np.testing.assert_array_equal(a, b)
+        # Not to the last bit: how a mapped file is aligned may change how a product is rounded.
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_a_long_word_is_cut_before_it_is_looked_up(tmp_path):
@@ -98,7 +99,7 @@ def test_it_cannot_be_written_as_bilm_tf(tmp_path):
     for name, word_dim in (("both", 5), ("characters", 0)):
         write_random(tmp_path / name, word_dim=word_dim)
         contents = read_model(tmp_path / name)
-        with pytest.raises(FormatError, match=r"holds byte models only\. Use --to relmo"):
+        with pytest.raises(FormatError, match=r"holds byte models only\. Use relmo's format"):
             WRITERS["bilm-tf"](contents, tmp_path / "written")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["both", "characters"]
 

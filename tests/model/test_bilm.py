@@ -102,7 +102,7 @@ def test_gradients_reach_every_parameter_through_the_mix(tiny):
 
 def test_fine_tuning_changes_weights_and_frozen_ones_stay(tiny_contents):
     for frozen in (True, False):
-        model = relmo.Embedder(tiny_contents)
+        model = relmo.Model(tiny_contents)
         model.bilm.requires_grad_(not frozen)
         mix = ScalarMix(3)
         head = torch.nn.Linear(32, 2)

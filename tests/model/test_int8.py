@@ -56,8 +56,8 @@ def test_product_is_near_the_exact_one(m, k, n, seed):
 
 
 def test_vectors_are_close_to_float32_on_every_layer(path, tiny_contents):
-    exact = relmo.Embedder(tiny_contents).embed(SENTENCES, layers="all")
-    found = relmo.Embedder(tiny_contents, precision="int8").embed(SENTENCES, layers="all")
+    exact = relmo.Model(tiny_contents).embed(SENTENCES, layers="all")
+    found = relmo.Model(tiny_contents, precision="int8").embed(SENTENCES, layers="all")
     for one, other in zip(found, exact, strict=True):
         norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
         assert ((one * other).sum(-1) / norms).mean(axis=1).min() > 0.999
@@ -65,24 +65,24 @@ def test_vectors_are_close_to_float32_on_every_layer(path, tiny_contents):
 
 
 def test_company_changes_nothing(path, tiny_contents):
-    model = relmo.Embedder(tiny_contents, precision="int8")
+    model = relmo.Model(tiny_contents, precision="int8")
     together = model.embed(SENTENCES, layers="all")
     for sentence, vectors in zip(SENTENCES, together, strict=True):
         assert np.allclose(model.embed(sentence, layers="all"), vectors, rtol=1e-5, atol=1e-6)
 
 
 def test_kernel_and_torch_agree(tiny_contents, monkeypatch):
-    model = relmo.Embedder(tiny_contents, precision="int8")
+    model = relmo.Model(tiny_contents, precision="int8")
     with_kernel = model.embed(SENTENCES, layers="all")
     monkeypatch.setattr(kernels, "loops", None)
-    without = relmo.Embedder(tiny_contents, precision="int8").embed(SENTENCES, layers="all")
+    without = relmo.Model(tiny_contents, precision="int8").embed(SENTENCES, layers="all")
     for one, other in zip(with_kernel, without, strict=True):
         # A value on the edge between two units may fall either way.
         assert np.abs(one - other).max() < 0.02
 
 
 def test_weights_are_frozen_and_saved_as_they_were(tiny_contents, tmp_path):
-    model = relmo.Embedder(tiny_contents, precision="int8")
+    model = relmo.Model(tiny_contents, precision="int8")
     assert not any(p.requires_grad for p in model.bilm.parameters())
     model.save(tmp_path / "model")
     for name, tensor in relmo.load(tmp_path / "model").bilm.state_dict().items():
@@ -116,7 +116,7 @@ def test_without_an_engine_the_message_says_so(monkeypatch, tiny_contents):
     int8.weight_limit.cache_clear()
     try:
         with pytest.raises(ConfigError, match="no int8 engine"):
-            relmo.Embedder(tiny_contents, precision="int8")
+            relmo.Model(tiny_contents, precision="int8")
         assert int8.describe().startswith("none")
     finally:
         int8.weight_limit.cache_clear()

@@ -11,9 +11,9 @@ from torch.nn import functional
 from relmo.config import DataConfig, ModelConfig, ObjectiveConfig
 from relmo.formats import ModelContents
 from relmo.formats.contents import Softmax
+from relmo.inference.model import Model
 from relmo.model.bilm import BiLm
 from relmo.pretrain.learner import BiLmLearner, LmTensors, Recipe
-from relmo.score import Scorer, perplexity
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
 from relmo.text.layouts import Segments
@@ -285,7 +285,7 @@ def test_evaluation_is_the_perplexity_of_score(blocks):
     contents = ModelContents(
         CONFIG, learner.bilm.state_dict(), "a test", vocabulary=VOCABULARY, softmax=softmax
     )
-    expected = perplexity(Scorer(contents), SENTENCES)
+    expected = Model(contents).perplexity(SENTENCES)
     for way in ("forward", "backward", "average"):
         assert found[f"{way}_perplexity"] == pytest.approx(getattr(expected, way), rel=ROUNDING)
     both = math.log(expected.forward), math.log(expected.backward)

@@ -1,10 +1,14 @@
 """Reading order, windows and groups of sentences."""
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relmo.errors import ConfigError, DataError
 from relmo.text.batch import Packing, build_batch, plan_batches
 from relmo.text.characters import ByteCharacters
+from relmo.text.lexicon import LexiconCharacters, build_lexicon
 
 LENGTHS = st.lists(st.integers(1, 12), max_size=9)
 
@@ -22,7 +26,7 @@ def read(packing, tokens):
 
 
 @given(LENGTHS)
-def test_every_sentence_is_read_in_order_both_ways(lengths):
+def test_every_sentence_is_read_in_order_in_both_directions(lengths):
     packing = Packing(lengths)
     assert packing.sizes == sorted(packing.sizes, reverse=True)
     flat = iter(range(sum(lengths)))
@@ -61,4 +65,37 @@ def test_batch_holds_each_distinct_token_once_and_adds_boundaries():
     batch = build_batch([["a", "b", "a"], []], ByteCharacters())
     assert batch.ids.characters.shape == (4, 50)  # <S> a b </S>
     assert batch.index.tolist() == [0, 1, 2, 1, 3, 0, 3]
-    assert batch.mask.tolist() == [[True] * 5, [True, True, False, False, False]]
+    assert batch.packing.lengths.tolist() == [5, 2]
+    assert batch.tokens == ("<S>", "a", "b", "</S>")
+    assert batch.numbers.tolist() == [0, 1]
+
+
+def test_a_batch_of_character_ids_is_that_of_the_tokens():
+    scheme = ByteCharacters()
+    sentences = [["the", "cat", "the"], [], ["cat"]]
+    ids = [scheme.encode(sentence).characters for sentence in sentences]
+    by_ids, by_tokens = build_batch(ids, scheme), build_batch(sentences, scheme)
+    assert by_ids.tokens is None
+    assert len(by_ids.ids.characters) == len(by_tokens.ids.characters) == 4
+    read = [batch.ids.characters[batch.index].tolist() for batch in (by_ids, by_tokens)]
+    assert read[0] == read[1]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ([np.zeros((2, 7), np.int64)], "this model reads integers"),
+        ([np.zeros((2, 50))], "this model reads integers"),
+        ([np.zeros(50, np.int64)], "or none"),
+        ([np.zeros((2, 50), np.int64), ["a"]], "or none"),
+    ],
+)
+def test_character_ids_that_do_not_fit(sentences, message):
+    with pytest.raises(DataError, match=message):
+        build_batch(sentences, ByteCharacters())
+
+
+def test_a_model_of_words_cannot_be_given_character_ids():
+    words = LexiconCharacters(build_lexicon({"a": 1}, 20, 9))
+    with pytest.raises(ConfigError, match="give tokens"):
+        build_batch([np.zeros((2, 50), np.int64)], words)

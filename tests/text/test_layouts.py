@@ -279,7 +279,7 @@ def test_a_short_text_has_small_blocks(monkeypatch):
 
 @pytest.mark.parametrize("share", [0.0, 0.9])
 def test_nothing_left_to_hold_out(share):
-    with pytest.raises(DataError, match="--valid"):
+    with pytest.raises(DataError, match="Give a validation text"):
         Blocks.of(Text([["a"]])).hold_out(share, 100, seed=0)
 
 

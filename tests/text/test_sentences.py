@@ -139,7 +139,7 @@ def test_unknown_language(split, language):
 
 def test_without_sentencex(split, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(ConfigError, match=r"'relmo\[sentences\]'.*--lines"):
+    with pytest.raises(ConfigError, match=r"'relmo\[sentences\]'.*one sentence per line"):
         split("One. Two.")
     assert split("One. Two.", lines=True) == ["One. Two."]
 

@@ -271,8 +271,8 @@ def test_an_interruption_keeps_what_is_finished(texts, monkeypatch):
     [
         ({"tokenizer": "none"}, "no tokenizer 'none'"),
         ({"lines": False, "language": "English"}, "Unknown language"),
-        ({"encoding": "nonsense"}, "--encoding"),
-        ({"workers": 0}, "--workers is 0"),
+        ({"encoding": "nonsense"}, "Unknown encoding"),
+        ({"workers": 0}, "workers is 0"),
     ],
 )
 def test_settings_that_do_not_make_sense(texts, change, message):

@@ -229,7 +229,8 @@ def test_a_new_run_and_one_that_goes_on(tmp_path):
     assert environment["torch"] == torch.__version__
     assert environment["threads"] == torch.get_num_threads()
     assert (environment["kernel"], environment["world_size"]) == ("c", 2)
-    assert {"python", "platform", "command", "started"} <= environment.keys()
+    assert {"python", "platform", "machine", "command", "started"} <= environment.keys()
+    assert environment["machine"]["n_cores"] >= 1
     with run.opened(CONFIG, resume=False):  # nothing was learned: a start is no run yet
         run.save({"w": torch.zeros(2)}, {"step": 1}, best=False)
     with (

@@ -14,8 +14,8 @@ LINES = [" ".join(f"w{(i * j) % 11}" for j in range(i % 9)) for i in range(60)]
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_lines_come_back_in_order(tiny, monkeypatch, workers):
-    monkeypatch.setattr("relmo.vectors.embedder.POOL_BYTES", 0)
-    monkeypatch.setattr("relmo.vectors.embedder.BATCH_TOKENS", 50)  # many pools
+    monkeypatch.setattr("relmo.inference.model.POOL_BYTES", 0)
+    monkeypatch.setattr("relmo.inference.model.BATCH_TOKENS", 50)  # many pools
     found = list(embed_lines(tiny, LINES, layers="all", workers=workers))
     assert [line for line, _, _ in found] == LINES
     assert [tokens for _, tokens, _ in found] == [line.split() for line in LINES]
@@ -25,8 +25,8 @@ def test_lines_come_back_in_order(tiny, monkeypatch, workers):
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_the_reader_raises_reaches_the_caller(tiny, monkeypatch, workers):
-    monkeypatch.setattr("relmo.vectors.embedder.POOL_BYTES", 0)
-    monkeypatch.setattr("relmo.vectors.embedder.BATCH_TOKENS", 4)
+    monkeypatch.setattr("relmo.inference.model.POOL_BYTES", 0)
+    monkeypatch.setattr("relmo.inference.model.BATCH_TOKENS", 4)
 
     def lines():
         yield from ("a b", "c d", "e f")

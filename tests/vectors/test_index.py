@@ -168,9 +168,9 @@ def test_damaged_contexts_are_named(tmp_path, line):
 
 def test_mistakes(tmp_path):
     index = write_index(tmp_path / "index", sentences(3), about={})
-    with pytest.raises(ConfigError, match="-k is 0"):
+    with pytest.raises(ConfigError, match="k is 0"):
         index.search(np.ones((1, 5)), 0)
-    with pytest.raises(ConfigError, match="not of the same model"):
+    with pytest.raises(ConfigError, match="belong to different models"):
         index.search(np.ones((1, 6)), 1)
     with pytest.raises(DataError, match="no word to index"):
         write_index(tmp_path / "empty", [], about={})

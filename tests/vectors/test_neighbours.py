@@ -8,13 +8,13 @@ import torch
 
 import relmo
 from relmo.errors import ConfigError, DataError
+from relmo.features.static import StaticVectors
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
 from relmo.text.marks import parse_marked
 from relmo.text.tokenize import split_whitespace
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 from relmo.vectors import neighbours as near
-from relmo.vectors.static import StaticVectors
 
 WORDS = ("cat", "cats", "bird", "ran", "saw")
 TEXT = "the cat saw a bird\nthe cats ran\na bird ran\nthe cat saw a bird\n\nthe bird saw cats\n"
@@ -51,15 +51,15 @@ def test_nearest_words_are_those_of_brute_force():
     expected = sorted((w for w in scores if w != "w3"), key=scores.get, reverse=True)[:5]
     assert [n.word for n in found] == expected
     assert np.allclose([n.score for n in found], [scores[w] for w in expected], atol=1e-6)
-    with pytest.raises(ConfigError, match="-k is 0"):
+    with pytest.raises(ConfigError, match="k is 0"):
         near.nearest_words(vectors, "w3", vectors.matrix[3], 0)
 
 
 def test_both_kinds_side_by_side_count_the_same(contents):
     rng, words = np.random.default_rng(4), ("cats", "ran", "cat", "saw")
     static = StaticVectors(words, rng.standard_normal((4, 3)).astype(np.float32) * 100)
-    embedder = relmo.Embedder(contents)
-    found = near.near_by_kind("cat", 9, contents=contents, static=static)["token + static"]
+    embedder = relmo.Model(contents)
+    found = near.nearest_by_kind("cat", 9, model=embedder, static=static)["token + static"]
     expected = {
         w: (cosine(*embedder.encode([w, "cat"])) + cosine(static.vector(w), static.vector("cat")))
         / 2
@@ -71,24 +71,24 @@ def test_both_kinds_side_by_side_count_the_same(contents):
 
 def test_token_vectors_are_layer_0(contents, monkeypatch):
     monkeypatch.setattr(near, "CHUNK_WORDS", 2)
-    embedder = relmo.Embedder(contents)
+    embedder = relmo.Model(contents)
     vectors = near.token_vectors(embedder, WORDS)
     (layer,) = embedder.embed([list(WORDS)], layers=0)
     assert np.allclose(vectors.matrix, layer[:, : vectors.dim], atol=1e-6)
 
 
 def test_words_of_the_model(contents, tiny_contents):
-    assert near.vocabulary_of(contents) == list(WORDS)
-    softmax = near.softmax_vectors(contents)
+    assert near.vocabulary_of(relmo.Model(contents)) == list(WORDS)
+    softmax = near.softmax_vectors(relmo.Model(contents))
     assert np.array_equal(softmax.vector("cats"), contents.softmax.weight[4].numpy())
-    assert near.softmax_vectors(tiny_contents) is None
+    assert near.softmax_vectors(relmo.Model(tiny_contents)) is None
     with pytest.raises(DataError, match="no vocabulary"):
-        near.vocabulary_of(tiny_contents)
+        near.vocabulary_of(relmo.Model(tiny_contents))
 
 
 @pytest.mark.parametrize("layers", ["average", 2])
 def test_occurrences_are_those_of_brute_force(contents, tmp_path, layers):
-    embedder = relmo.Embedder(contents)
+    embedder = relmo.Model(contents)
     sentences = [line.split() for line in dict.fromkeys(TEXT.splitlines()) if line]
     index = near.index_corpus(tmp_path / "index", embedder, TEXT.splitlines(), layers=layers)
     assert len(index) == sum(map(len, sentences))
@@ -106,14 +106,14 @@ def test_occurrences_are_those_of_brute_force(contents, tmp_path, layers):
 
 
 def test_an_index_of_another_model_is_refused(contents, tmp_path):
-    index = near.index_corpus(tmp_path / "index", relmo.Embedder(contents), ["a cat"])
-    other = relmo.Embedder(contents)
+    index = near.index_corpus(tmp_path / "index", relmo.Model(contents), ["a cat"])
+    other = relmo.Model(contents)
     with torch.no_grad():
         other.bilm.encoder.projection.bias.add_(1)
     query = parse_marked("a [cat]", split_whitespace)
     with pytest.raises(ConfigError, match="another model or tokenizer"):
         near.nearest_occurrences(index, other, query, 1)
-    characters = relmo.Embedder(contents, tokenizer="characters")
+    characters = relmo.Model(contents, tokenizer="characters")
     with pytest.raises(ConfigError, match="another model or tokenizer"):
         near.nearest_occurrences(index, characters, query, 1)
 
@@ -171,10 +171,10 @@ def test_the_verb_on_a_sentence(run, folder):
     [
         (["cat", "--corpus", "text.txt"], "Mark the word"),
         (["the [cat]", "--static", "text.txt"], "leave --static out"),
-        (["the [cat]"], "Say where to look"),
+        (["the [cat]"], "either --corpus TEXT or --index DIR"),
         (["[the] [cat]", "--corpus", "text.txt"], "found 2"),
         (["a [] cat", "--corpus", "text.txt"], "splits as 'nothing'"),
-        (["the [cat]", "--index", "text.txt"], "is no index"),
+        (["the [cat]", "--index", "text.txt"], "is not an index"),
         (["the [cat]", "--corpus", "text.txt", "--layer", "7"], "layer"),
     ],
 )
@@ -187,8 +187,8 @@ def test_mistakes(run, folder, arguments, said):
 
 
 def test_nothing_to_compare_by():
-    with pytest.raises(ConfigError, match="-m MODEL, --static VECTORS, or both"):
-        near.near_by_kind("cat", 3, contents=None, static=None)
+    with pytest.raises(ConfigError, match="nothing to compare by"):
+        near.nearest_by_kind("cat", 3, model=None, static=None)
 
 
 def test_a_model_without_words(run, folder):

@@ -369,7 +369,7 @@ def test_wrong_arguments(tmp_path):
 
 @pytest.mark.parametrize(("dtype", "value"), [("float16", 1e5), ("float32", np.nan)])
 def test_values_that_are_not_finite(tmp_path, dtype, value):
-    wrong = pytest.raises(DataError, match=rf"Sentence 0 .* no finite {dtype}\. Write float32")
+    wrong = pytest.raises(DataError, match=rf"Sentence 0 .* not a finite {dtype}\. Write float32")
     with wrong, open_sink(tmp_path / "out.npz", dtype=dtype) as sink:
         sink.write("a", ["a"], np.float32([[value]]))
     assert not list(tmp_path.iterdir())

@@ -40,7 +40,7 @@ def found_in(index, query):
 
 def test_every_sink_is_a_source_but_the_one_without_sentences(tmp_path):
     assert set(vector_files.SOURCES) == set(SINKS) - {".npz"}
-    with pytest.raises(ConfigError, match="does not hold the sentences"):
+    with pytest.raises(ConfigError, match="holds vectors without their sentences"):
         next(vector_files.read_vectors(tmp_path / "vectors.npz"))
 
 
@@ -93,13 +93,13 @@ def test_the_wrong_model_layer_or_tokenizer(tmp_path, tiny, tiny_contents, embed
         assert not (tmp_path / "index").exists()
 
     path = embedded(".hdf5")
-    other = relmo.Embedder(tiny_contents)
+    other = relmo.Model(tiny_contents)
     with torch.no_grad():
         other.bilm.forward_stack[0].bias.add_(0.1)
     refused(ConfigError, r"'the cat saw a bird': the vectors are not those.*'average'", other)
     refused(ConfigError, "not those that this model gives for layer 1", layers=1)
-    refused(ConfigError, "one vector a word", layers="all")
-    characters = relmo.Embedder(tiny_contents, tokenizer="characters")
+    refused(ConfigError, "one vector per token", layers="all")
+    characters = relmo.Model(tiny_contents, tokenizer="characters")
     refused(DataError, r"for \d+ tokens by the tokenizer 'characters'", characters)
     path = embedded(".hdf5", [0, 1])
     refused(DataError, r"shape \[2, 5, ")
@@ -181,7 +181,7 @@ def test_hostile_hdf5(tmp_path, kind):
     path = tmp_path / "vectors.hdf5"
     with h5py.File(path, "w") as file:
         fill_hdf5(file, kind)
-    with pytest.raises(FormatError, match="damaged, or not what"):
+    with pytest.raises(FormatError, match="damaged, or was not written by"):
         list(vector_files.read_vectors(path))
 
 
@@ -193,7 +193,7 @@ def test_hostile_safetensors(tmp_path, sentences):
     if sentences == "{}":
         assert list(vector_files.read_vectors(path)) == []  # no sentence, no vector
         return
-    with pytest.raises(FormatError, match="damaged, or not what"):
+    with pytest.raises(FormatError, match="damaged, or was not written by"):
         list(vector_files.read_vectors(path))
 
 
@@ -212,7 +212,7 @@ def test_hostile_parquet(tmp_path):
         facts = {"n_layers": "1", "dim": "2"} if facts is None else facts
         columns = {name: value for name, value in columns.items() if value is not None}
         parquet.write_table(arrow.table(columns, metadata=facts), path)
-        with pytest.raises(FormatError, match="damaged, or not what"):
+        with pytest.raises(FormatError, match="damaged, or was not written by"):
             list(vector_files.read_vectors(path))
 
     refused({})

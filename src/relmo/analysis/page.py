@@ -1,7 +1,8 @@
-"""Senses as a web page of one file: points to hover over or walk through, a table below.
+"""Senses as a web page in one file: points to hover over or walk through, and a table.
 
-The text of a corpus is anybody's: all of it is escaped, and the page's policy lets no script run
-but its own. Nothing is loaded from elsewhere; without JavaScript a point still has its title.
+The text of a corpus is not trusted: the template (`templates/senses.html`) escapes all of it, and
+the page's content security policy allows no script but its own. Nothing is loaded from elsewhere.
+Without JavaScript a point still shows its sentence as a title.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from html import escape
+from dataclasses import dataclass
+from importlib.resources import files
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from relmo.analysis.occurrences import Occurrence
-from relmo.analysis.senses import Sense, Senses
+from relmo.analysis.senses import Senses
 from relmo.train.curve import COLOURS
 
 WIDTH, HEIGHT, EDGE = 960, 540, 24
@@ -41,94 +45,51 @@ MARKS = (  # in the order of MARKERS in pictures
     _polygon(10, 0, 7.5, 0.45),
 )
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --soft: #666; --line: #ddd }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #eee; --paper: #161616; --soft: #aaa; --line: #444 }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h1 { margin: 0; font-size: 2.2rem }
-p { margin: .3rem 0; color: var(--soft) }
-svg { width: 100%; height: auto; display: block }
-#points path { opacity: .65 }
-#points path:hover, #points path:focus { opacity: 1; stroke: var(--ink); stroke-width: 2;
-  outline: none }
-#shown { min-height: 4.5em; color: var(--ink); border-top: 1px solid var(--line); padding: .5rem 0 }
-mark { background: none; color: inherit; font-weight: bold; text-decoration: underline }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; vertical-align: top; padding: .5rem; border-top: 1px solid var(--line) }
-td svg { width: 1.2rem } ul { margin: 0; padding-left: 1.1rem } .words { font-weight: bold }
-"""
 
-# Text is only ever put in as text; the place of the word in it comes along.
-SCRIPT = """
-const points = [...document.querySelectorAll("#points path")];
-const shown = document.getElementById("shown");
-function show(point) {
-  const text = point.firstElementChild.textContent;
-  const [start, end] = point.dataset.word.split(" ").map(Number);
-  const mark = document.createElement("mark");
-  mark.textContent = text.slice(start + 1, end - 1);
-  shown.replaceChildren(text.slice(0, start), mark, text.slice(end));
-}
-points.forEach((point, i) => {
-  point.setAttribute("tabindex", i ? -1 : 0);
-  point.addEventListener("mouseenter", () => show(point));
-  point.addEventListener("focus", () => show(point));
-  point.addEventListener("keydown", event => {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    const next = points[i + (step || 0)];
-    if (!step || !next) return;
-    event.preventDefault();
-    point.setAttribute("tabindex", -1);
-    next.setAttribute("tabindex", 0);
-    next.focus();
-  });
-});
-"""
+@dataclass(frozen=True)
+class _Point:
+    """An occurrence: its place, its sentence, and where in the sentence the word stands."""
+
+    x: str
+    y: str
+    title: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A sense as the template shows it."""
+
+    colour: str
+    mark: str
+    size: str
+    words: str
+    points: list[_Point]
+    examples: list[tuple[str, str, str]]
 
 
 def render_page(senses: Senses) -> str:
     """The whole page, HTML."""
-    title = escape(", ".join(senses.words))
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    points, rows = [], []
+    environment = Environment(
+        loader=PackageLoader("relmo.analysis"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    script = "\n" + files("relmo.analysis").joinpath("templates/senses.js").read_text("utf-8")
     places = _places(senses)
-    for number, sense in enumerate(senses.senses):
-        colour, mark = look(number)
-        drawn = f'fill="{COLOURS[colour]}" d="{MARKS[mark]}"'
-        rows.append(_row(senses, sense, drawn))
-        for member in sense.members:
-            points.append(_point(senses.occurrences[member], drawn, *places[member]))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Senses of {title}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p>{senses.summary}</p>
-<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="group" aria-label="A point for each occurrence">
-<g id="points">
-{"".join(points)}</g>
-</svg>
-<p id="shown" aria-live="polite">Point at an occurrence to read its sentence, or walk through them
-with Tab and the arrow keys: group by group, the most typical first.</p>
-<table>
-<thead><tr><th></th><th>occurrences</th><th>words nearby</th><th>typical examples</th></tr></thead>
-<tbody>
-{"".join(rows)}</tbody>
-</table>
-<script>{SCRIPT}</script>
-</body>
-</html>
-"""
+    return environment.get_template("senses.html").render(
+        words=", ".join(senses.words),
+        summary=senses.summary,
+        width=WIDTH,
+        height=HEIGHT,
+        groups=[_group(senses, number, places) for number in range(len(senses.senses))],
+        script=Markup(script),
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
 
 
 def look(number: int) -> tuple[int, int]:
@@ -145,29 +106,27 @@ def _places(senses: Senses) -> list[tuple[float, float]]:
     return [(float(a), float(b)) for a, b in zip(x, y, strict=True)]
 
 
-def _point(occurrence: Occurrence, drawn: str, x: float, y: float) -> str:
+def _group(senses: Senses, number: int, places: list[tuple[float, float]]) -> _Group:
+    sense, (colour, mark) = senses.senses[number], look(number)
+    examples = senses.examples(sense, N_EXAMPLES)
+    share = len(sense.members) / len(senses.occurrences)
+    return _Group(
+        colour=COLOURS[colour],
+        mark=MARKS[mark],
+        size=f"{len(sense.members):,} ({share:.0%})",
+        words=", ".join(sense.words),
+        points=[_point(senses.occurrences[n], *places[n]) for n in sense.members],
+        examples=[senses.occurrences[n].snippet(TABLE_CHARACTERS) for n in examples],
+    )
+
+
+def _point(occurrence: Occurrence, x: float, y: float) -> _Point:
     before, word, after = occurrence.snippet(SENTENCE_CHARACTERS)
-    start, length = _units(before), _units(word) + 2
-    title = escape(f"{before}[{word}]{after}")
-    place = f'transform="translate({x:.1f} {y:.1f})" data-word="{start} {start + length}"'
-    return f"<path {drawn} {place}><title>{title}</title></path>\n"
+    start = _units(before)
+    end = start + _units(word) + 2  # with the brackets
+    return _Point(f"{x:.1f}", f"{y:.1f}", f"{before}[{word}]{after}", start, end)
 
 
 def _units(text: str) -> int:
     """Length as JavaScript counts it."""
     return len(text.encode("utf-16-le")) // 2
-
-
-def _row(senses: Senses, sense: Sense, drawn: str) -> str:
-    examples = []
-    for number in senses.examples(sense, N_EXAMPLES):
-        parts = senses.occurrences[number].snippet(TABLE_CHARACTERS)
-        before, word, after = map(escape, parts)
-        examples.append(f"<li>{before}<mark>{word}</mark>{after}</li>")
-    n, share = len(sense.members), len(sense.members) / len(senses.occurrences)
-    mark = f'<svg viewBox="-8 -8 16 16" aria-hidden="true"><path {drawn}/></svg>'
-    return (
-        f"<tr><td>{mark}</td><td>{n:,} ({share:.0%})</td>"
-        f'<td class="words">{escape(", ".join(sense.words))}</td>'
-        f"<td><ul>{''.join(examples)}</ul></td></tr>\n"
-    )

@@ -20,9 +20,9 @@ from relmo.analysis.groups import distances, group, import_sklearn, level, proje
 from relmo.analysis.occurrences import Occurrence, find_occurrences
 from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError
+from relmo.inference.layer_selection import select_one_layer
+from relmo.inference.model import Model
 from relmo.progress import progress
-from relmo.vectors.choice import Layers, choose
-from relmo.vectors.embedder import Embedder
 from relmo.vectors.neighbours import Layer
 
 MIN_OCCURRENCES = 4
@@ -94,11 +94,11 @@ class Senses:
 
 
 def find_senses(
-    embedder: Embedder,
+    model: Model,
     words: Sequence[str],
     sentences: Iterable[str],
     *,
-    layers: Layer = "average",
+    layers: Layer = "lstm",
     n_senses: int | None = None,
     limit: int = 1000,
     seed: int = 0,
@@ -106,10 +106,11 @@ def find_senses(
     """Group the occurrences of a word by meaning.
 
     Args:
-        embedder: the model.
+        model: the model.
         words: the word, or several forms of it; case does not matter.
         sentences: where to look for it, read once.
-        layers: of which vectors; the average leaves out layer 0, which knows no context.
+        layers: which vectors; "lstm", the mean of layers 1 to L, leaves out layer 0, which knows no
+            context.
         n_senses: how many groups; chosen from the data when None, and that may be 1.
         limit: how many occurrences to group; of more, a random choice.
         seed: of that choice, and of the grouping.
@@ -119,12 +120,11 @@ def find_senses(
         DataError: There are too few occurrences.
     """
     import_sklearn()  # before a large text is read
-    if not choose(layers, embedder.config.n_outputs).one:
-        raise ConfigError(f"layers is {layers!r}; choose one: average, top or a number.")
+    select_one_layer(layers, model.config.n_outputs)
     if limit < MIN_OCCURRENCES:
         raise ConfigError(f"--max is {limit}; expected {MIN_OCCURRENCES} or more.")
     occurrences, n_found = find_occurrences(
-        sentences, words, embedder.tokenize, limit=limit, seed=seed
+        sentences, words, model.tokenize, limit=limit, seed=seed
     )
     if n_found < MIN_OCCURRENCES:
         times = f"{n_found or 'no'} time{'s' * (n_found != 1)}"
@@ -133,7 +133,7 @@ def find_senses(
             f"{MIN_OCCURRENCES} or more. Check the spelling, or give more text."
         )
     first = np.array([occurrence.begins for occurrence in occurrences])
-    vectors = reduce(level(_embed(embedder, occurrences, layers), first))
+    vectors = reduce(level(_embed(model, occurrences, layers), first))
     labels = group(vectors, n_senses, seed)
     members = [_by_distance(vectors, labels == label) for label in range(labels.max() + 1)]
     names = _characteristic_words(occurrences, members, {word.casefold() for word in words})
@@ -142,22 +142,17 @@ def find_senses(
     return Senses(tuple(words), n_found, tuple(occurrences), senses, points)
 
 
-def _embed(embedder: Embedder, occurrences: Sequence[Occurrence], layers: Layer) -> Array:
-    """(N, D), each sentence embedded once.
-
-    The average is that of the layers that know the context: layer 0, the same wherever a word
-    stands, would tell nothing but its capitals.
-    """
+def _embed(model: Model, occurrences: Sequence[Occurrence], layers: Layer) -> Array:
+    """Embed each sentence once, and return the vectors (N, D) of the occurrences."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, occurrence in enumerate(occurrences):
         numbers.setdefault(tuple(t.text for t in occurrence.tokens), []).append(number)
-    kept: Layers = range(1, embedder.config.n_outputs) if layers == "average" else layers
-    rows = np.empty((len(occurrences), embedder.config.output_dim), np.float32)
+    rows = np.empty((len(occurrences), model.config.output_dim), np.float32)
     with progress("Embedding", len(numbers), "sentences") as advance:
-        embedded = embedder.embed(iter(numbers), layers=kept)
+        embedded = model.embed(iter(numbers), layers=layers)
         for some, vectors in zip(numbers.values(), embedded, strict=True):
             places = [occurrences[number].place for number in some]
-            rows[some] = vectors.mean(axis=0)[places] if layers == "average" else vectors[places]
+            rows[some] = vectors[places]
             advance(1)
     return rows
 

@@ -11,8 +11,8 @@ import torch
 from relmo.analysis.probes import Embed
 from relmo.arrays import Array
 from relmo.errors import ConfigError
-from relmo.vectors.embedder import Embedder, load
-from relmo.vectors.static import StaticVectors
+from relmo.features.static import StaticVectors
+from relmo.inference.model import Model, load
 
 Tokens = list[tuple[str, ...]]
 
@@ -60,7 +60,7 @@ def open_source(
     return of_words
 
 
-def model_source(embedder: Embedder, contexts: bool = False) -> Source:
+def model_source(embedder: Model, contexts: bool = False) -> Source:
     """Each layer of a model, their average and, on demand, the top layer's view of the context."""
 
     def embed(sentences: Tokens) -> list[Array]:

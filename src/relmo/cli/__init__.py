@@ -1,7 +1,7 @@
-"""The `relmo` command: one file a verb, each of which parses, calls the library and prints.
+"""The `relmo` command: one file per verb. A verb parses, calls the library and prints.
 
-Data goes to stdout, talk to stderr. A user's mistake ends with a message and exit code 2. Nothing
-here imports torch until a verb runs, so that `--help` answers at once.
+Data goes to stdout, messages to stderr. A user's mistake ends with a message and exit code 2.
+Nothing here imports torch until a verb runs, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from relmo import __version__
+from relmo.cli.cache import cache
 from relmo.cli.convert import convert
 from relmo.cli.demo import demo
 from relmo.cli.embed import embed
@@ -32,7 +35,7 @@ from relmo.errors import RelmoError, RelmoWarning
 
 app = typer.Typer(
     name="relmo",
-    help="ELMo as living software: train, read, embed and explore words in context.",
+    help="ELMo: pre-train, load, embed and explore contextual word vectors.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -41,7 +44,7 @@ app = typer.Typer(
 explore = (neighbours, senses, perplexity, score, substitutes)
 for verb in (pretrain, embed, *explore, info, convert, models, demo):
     app.command()(verb)
-for name, group in {"index": index, "probe": probe}.items():
+for name, group in {"index": index, "probe": probe, "cache": cache}.items():
     app.add_typer(group, name=name)
 
 
@@ -55,9 +58,22 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="The version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None: ...
+
+
+def _find_flags(arguments: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """The options of the verb on the command line that set these parameters, as they are typed."""
+    command: Any = get_command(app)
+    for argument in arguments:
+        if not hasattr(command, "commands") or argument not in command.commands:
+            break
+        command = command.commands[argument]
+    options = {p.name: max(p.opts, key=len) for p in command.params if p.opts[0].startswith("-")}
+    return [options[name] for name in settings if name in options]
 
 
 def main() -> None:
@@ -71,7 +87,8 @@ def main() -> None:
     try:
         app()
     except RelmoError as error:
-        typer.echo(f"Error: {error}", err=True)
+        flags = _find_flags(sys.argv[1:], error.settings)
+        typer.echo(f"Error: {error}" + f" Options: {', '.join(flags)}." * bool(flags), err=True)
         leave(int(getattr(error, "exit_code", 2)))
     except SystemExit as end:
         leave(end.code)

@@ -14,13 +14,13 @@ Model = Annotated[
         "-m",
         "--model",
         metavar="MODEL",
-        help="A model directory or zip of any known format, HDF5 weights, or a name.",
+        help="Model: a directory, zip or HDF5 weights of any known format, or a name.",
     ),
 ]
 OptionalModel = Annotated[
     str | None,
     typer.Option(
-        "-m", "--model", metavar="MODEL", help="A model; en by default, or none with --static."
+        "-m", "--model", metavar="MODEL", help="Model. Default: en, or none with --static."
     ),
 ]
 Static = Annotated[
@@ -28,52 +28,53 @@ Static = Annotated[
     typer.Option(
         "--static",
         metavar="VECTORS",
-        help="GloVe, word2vec or fastText as text, or .npy with vocab.txt; alone or with a model.",
+        help="Static vectors: GloVe, word2vec or fastText text files, or .npy with vocab.txt.",
     ),
 ]
 Options = Annotated[
     _Path | None,
-    typer.Option("--options", help="The options.json of HDF5 weights, where they need naming."),
+    typer.Option("--options", help="The options.json of HDF5 weights, if it is not beside them."),
 ]
 VectorOutput = Annotated[
     str,
     typer.Option(
         "-o",
         "--output",
-        help="Ends in .hdf5, .h5, .safetensors, .npz, .parquet or .jsonl; - is stdout (jsonl).",
+        help="Output file: .hdf5, .h5, .safetensors, .npz, .parquet or .jsonl; - is stdout.",
     ),
 ]
 Tokenizer = Annotated[
     str | None,
-    typer.Option(help="whitespace, words, characters or chinese; the model's own by default."),
+    typer.Option(help="whitespace, words, characters or chinese. Default: the model's."),
 ]
 Precision = Annotated[
-    str, typer.Option(help="float32, or int8: quicker on large models, less exact.")
+    str, typer.Option(help="float32, or int8: faster for large models, less exact.")
 ]
-Encoding = Annotated[str, typer.Option(help="Of the text.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of the text.")]
 Errors = Annotated[
-    str, typer.Option(help="strict stops at bytes that do not decode; replace marks them.")
+    str, typer.Option(help="Bytes that do not decode: strict stops, replace puts U+FFFD.")
 ]
-Layer = Annotated[str, typer.Option(help="average, top, or a number from 0.")]
-Lines = Annotated[bool, typer.Option("--lines", help="A sentence a line, not prose.")]
+Layer = Annotated[str, typer.Option(help="Layer: average, top, or a number from 0.")]
+Lines = Annotated[bool, typer.Option("--lines", help="The text has one sentence per line.")]
 Prose = Annotated[
-    str | None, typer.Option(metavar="LANGUAGE", help="Of running text, not a sentence a line.")
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="The text is prose in this language, such as en."),
 ]
-Language = Annotated[str, typer.Option(help="Of prose, as ISO 639 writes it: en, de, zh.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+Language = Annotated[str, typer.Option(help="Language of prose, as an ISO 639 code: en, de, zh.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Cores to use; all of them by default.")
+    int | None, typer.Option("--threads", min=1, help="Number of threads. Default: one per core.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Where random numbers start.")]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 
 
 def model_beside(static: str | None, model: str | None) -> str | None:
-    """The model that was meant: the default one, unless static vectors were asked for alone."""
+    """The model to use: the default one, unless only static vectors were given."""
     return model or (None if static else ENGLISH)
 
 
 def use_threads(threads: int | None) -> None:
-    """Limit PyTorch to so many cores."""
+    """Set the number of PyTorch's threads."""
     if threads is not None:
         import torch
 

@@ -1,4 +1,4 @@
-"""`relmo convert`: a model from one format to another."""
+"""`relmo convert`: convert a model to another format."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from relmo.cli import arguments as arg
 
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A directory, zip, HDF5 weights or a name.")
+        str, typer.Argument(metavar="SRC", help="Model: a directory, zip, HDF5 weights or a name.")
     ],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="The directory to write.")],
-    to: Annotated[str, typer.Option(help="relmo or bilm-tf.")] = "relmo",
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Directory to write.")],
+    to: Annotated[str, typer.Option(help="Format: relmo or bilm-tf.")] = "relmo",
     dtype: Annotated[
-        str, typer.Option(help="float32, or float16: half the size, relmo's format alone.")
+        str, typer.Option(help="float32, or float16 (half the size; only with --to relmo).")
     ] = "float32",
     options: arg.Options = None,
 ) -> None:
-    """Write a model in another format; HDF5 → relmo → HDF5 is the same bit for bit.
+    """Convert a model to another format. HDF5 → relmo → HDF5 gives the same bits.
 
     [bold]Examples[/bold]
 
@@ -41,7 +41,7 @@ def convert(
         raise ConfigError(f"--dtype is {dtype!r}; choose float32 or, in relmo's format, float16.")
     check_writable(target, directory=True)
     contents = read_model(source, options=options)
-    contents.build_bilm()  # nothing is written of a model whose parts do not fit together
+    contents.build_bilm()  # fails before anything is written if the parts do not fit together
     if dtype == "float16":
         native.write(contents, target, "float16")
     else:

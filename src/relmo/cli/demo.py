@@ -1,4 +1,4 @@
-"""`relmo demo`: see relmo work, offline, in a minute."""
+"""`relmo demo`: a tour of relmo, offline, in a minute."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from relmo.cli import arguments as arg
 def demo(
     model: arg.Model = arg.ENGLISH,
     seconds: Annotated[
-        float, Option(min=0, max=3600, help="How long to train a tiny model; 0 leaves it out.")
+        float, Option(min=0, max=3600, help="Seconds to train a tiny model; 0 skips it.")
     ] = 30.0,
-    seed: Annotated[
-        int, Option(min=0, max=2**32 - 1, help="Where the training's random numbers start.")
-    ] = 0,
+    seed: Annotated[int, Option(min=0, max=2**32 - 1, help="Random seed of the training.")] = 0,
     threads: arg.Threads = None,
 ) -> None:
-    """Show what a model of English knows of words in their sentences, and train a tiny one.
+    """Show what a model of English knows about words in context, and train a tiny model.
 
-    Meanings told apart, nearest occurrences, substitutes, words that do not fit; each with the
-    command to do it with words of your own.
+    The tour shows word senses, nearest occurrences, substitutes and unexpected words. Each step
+    prints the command that does the same with your own words.
 
     [bold]Examples[/bold]
 

@@ -1,4 +1,4 @@
-"""`relmo embed`: text to vectors, in a file."""
+"""`relmo embed`: write the vectors of a text to a file."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from relmo.cli import arguments as arg
 
 
 def embed(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence a line; - is stdin.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="Text, one sentence per line; - is stdin.")
+    ],
     output: arg.VectorOutput,
     model: arg.Model = arg.ENGLISH,
     layers: Annotated[
-        str, typer.Option(help="all, top, average, a number from 0, or several: 0,2.")
+        str, typer.Option(help="all, top, average, a number from 0, or several (0,2).")
     ] = "average",
     tokenizer: arg.Tokenizer = None,
-    dtype: Annotated[str, typer.Option(help="Of the file: float32 or float16.")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(help="Type of the numbers in the file: float32 or float16.")
+    ] = "float32",
     precision: arg.Precision = "float32",
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
     options: arg.Options = None,
     threads: arg.Threads = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes that share the work; 1 is this one alone.")
-    ] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
 ) -> None:
-    """Turn every line of a text into vectors.
+    """Embed a text: one vector per token and layer.
 
-    The .hdf5 layout is that of the old `allennlp elmo` command: a dataset a line, named by its
-    number from 0, of shape (layers, tokens, dim) for `--layers all`, else (tokens, dim).
+    The .hdf5 layout is that of the `allennlp elmo` command: one dataset per line, named by the
+    line's number from 0, of shape (layers, tokens, dim) for `--layers all`, else (tokens, dim).
 
     [bold]Examples[/bold]
 
@@ -45,15 +47,15 @@ def embed(
 
     check_sink(output)
 
+    from relmo.inference.model import load
     from relmo.progress import progress
     from relmo.text.corpus import read_lines
     from relmo.vectors.bulk import embed_lines, written_behind
-    from relmo.vectors.embedder import load
 
     arg.use_threads(threads)
     lines = read_lines(text, encoding=encoding, errors=errors)
-    embedder = load(model, options=options, precision=precision, tokenizer=tokenizer)
-    results = embed_lines(embedder, lines, layers=parse_layers(layers), workers=workers)
+    loaded = load(model, options=options, precision=precision, tokenizer=tokenizer)
+    results = embed_lines(loaded, lines, layers=parse_layers(layers), workers=workers)
     size = Path(text).stat().st_size if Path(text).is_file() else 0
     done = 0
     with (
@@ -68,7 +70,7 @@ def embed(
 
 
 def parse_layers(text: str) -> Any:
-    """What `--layers` says, as `Embedder.embed` takes it; names are checked there."""
+    """Parse `--layers` into what `Model.embed` takes, which checks the names."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:

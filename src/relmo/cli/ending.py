@@ -1,4 +1,4 @@
-"""How the command ends."""
+"""Exit of the command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def leave(code: str | int | None) -> NoReturn:
-    """End; as one of several processes at once: gloo's threads may abort one that winds down."""
+    """Exit. One of several processes exits at once, as gloo's threads may abort a normal exit."""
     if "RANK" in os.environ and not isinstance(code, str):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`relmo index`: occurrences of words, written once and searched often."""
+"""`relmo index`: build and search an index of the words of a text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relmo.cli import arguments as arg
 from relmo.cli.occurrences import show, show_recall
 
 index = typer.Typer(
-    help=r"""Write an index of the words of a text, and find the nearest occurrences in it.
+    help=r"""Build an index of the words of a text, and search it for nearest occurrences.
 
     [bold]Examples[/bold]
 
@@ -22,48 +22,54 @@ index = typer.Typer(
     """,
     no_args_is_help=True,
 )
-At = Annotated[Path, Option("-i", "--index", help="What `relmo index build` wrote.")]
-K = Annotated[int, Option("-k", min=1, help="How many.")]
-TEXT = "Files or directories; or files of vectors that `relmo embed` wrote."
+At = Annotated[Path, Option("-i", "--index", help="Directory that `relmo index build` wrote.")]
+K = Annotated[int, Option("-k", min=1, help="Number of occurrences.")]
+TEXT = "Files or directories of text, or vector files that `relmo embed` wrote."
 
 
 @index.command()
 def build(
     text: Annotated[list[str], Argument(metavar="TEXT...", help=TEXT)],
-    output: Annotated[Path, Option("-o", "--output", metavar="DIR", help="A new directory.")],
+    output: Annotated[Path, Option("-o", "--output", metavar="DIR", help="New directory.")],
     model: arg.Model = arg.ENGLISH,
     layer: arg.Layer = "average",
     lines: arg.Lines = False,
     language: arg.Language = "en",
-    stop_words: Annotated[Path | None, Option(help="Words to leave out, one a line.")] = None,
-    approximate: Annotated[bool, Option("--approximate", help="For millions: by faiss.")] = False,
+    stop_words: Annotated[
+        Path | None, Option(help="File of words to leave out, one per line.")
+    ] = None,
+    approximate: Annotated[
+        bool, Option("--approximate", help="Add a faiss index, for millions of words.")
+    ] = False,
     tokenizer: arg.Tokenizer = None,
     options: arg.Options = None,
 ) -> None:
-    """Write an index of every word of a text, in its sentence."""
+    """Build an index: one vector per word of the text, in context."""
+    from relmo.inference.model import load
     from relmo.text.corpus import find_texts, read_lines
-    from relmo.vectors.embedder import load
     from relmo.vectors.neighbours import index_files
 
     stopped = [line.strip().lower() for line in read_lines(stop_words)] if stop_words else []
     chosen: Any = int(layer) if layer.isdecimal() else layer  # checked by the library
     read: Any = {"lines": lines, "language": language}
     kept: Any = {"layers": chosen, "stop_words": stopped, "approximate": approximate}
-    embedder = load(model, options=options, tokenizer=tokenizer)
-    index_files(output, embedder, find_texts(text), **read, **kept)
+    loaded = load(model, options=options, tokenizer=tokenizer)
+    index_files(output, loaded, find_texts(text), **read, **kept)
 
 
 @index.command()
 def search(
-    sentence: Annotated[str, Argument(help=r'With the word in brackets: "The \[cat] sat".')],
+    sentence: Annotated[
+        str, Argument(help=r'Sentence with one word in brackets: "The \[cat] sat".')
+    ],
     index: At,
     model: arg.Model = arg.ENGLISH,
     k: K = 10,
-    exact: Annotated[bool, Option("--exact", help="Compare with all, whatever it takes.")] = False,
+    exact: Annotated[bool, Option("--exact", help="Search exactly, without faiss.")] = False,
     options: arg.Options = None,
     as_json: arg.Json = False,
 ) -> None:
-    """List the occurrences nearest to a word in its sentence."""
+    """List the nearest occurrences of a word in its sentence."""
     show(sentence, model, index, k, options, as_json, exact)
 
 
@@ -71,8 +77,10 @@ def search(
 def recall(
     index: At,
     k: K = 10,
-    queries: Annotated[int, Option(min=1, help="Words of the index to look for.")] = 200,
+    queries: Annotated[
+        int, Option(min=1, help="Number of words of the index to search for.")
+    ] = 200,
     as_json: arg.Json = False,
 ) -> None:
-    """Tell which share of the nearest occurrences approximate search finds."""
+    """Measure the recall of approximate search: the share of nearest occurrences it finds."""
     show_recall(index, k, queries, as_json)

@@ -1,4 +1,4 @@
-"""`relmo info`: what a model is."""
+"""`relmo info`: describe a model or the machine."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from relmo.errors import ConfigError
 
 def info(
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="Directory, zip, HDF5 weights or name.")
+        str | None,
+        typer.Argument(metavar="MODEL", help="Model: a directory, zip, HDF5 weights or a name."),
     ] = None,
     options: arg.Options = None,
     system: Annotated[
-        bool, typer.Option("--system", help="Tell what relmo computes with on this machine.")
+        bool, typer.Option("--system", help="Describe this machine instead of a model.")
     ] = False,
     as_json: arg.Json = False,
 ) -> None:
-    """Tell what a model is (format, sizes, layers, softmax), or what relmo computes with here.
+    """Describe a model (format, sizes, layers, softmax), or the machine that relmo runs on.
 
     [bold]Examples[/bold]
 
@@ -34,7 +35,7 @@ def info(
       relmo info --system
     """
     if (model is None) != system:
-        raise ConfigError("Name a model, or say --system: relmo info MODEL, relmo info --system.")
+        raise ConfigError("Give either a model or --system: relmo info MODEL, relmo info --system.")
     facts = _system() if model is None else _facts(model, options)
     lines = [f"{name.replace('_', ' '):<16} {_shown(value)}" for name, value in facts.items()]
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else "\n".join(lines))
@@ -43,13 +44,17 @@ def info(
 def _system() -> dict[str, Any]:
     import torch
 
+    from relmo.machine import describe_machine
     from relmo.model import int8, kernels
 
+    machine = describe_machine()
     return {
         "relmo": __version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "processor": torch.backends.cpu.get_cpu_capability(),
+        "processor": machine.processor,
+        "instruction_sets": " ".join(machine.instruction_sets),
+        "torch_uses": torch.backends.cpu.get_cpu_capability(),
         "lstm_cell": kernels.description,
         "int8": int8.describe(),
     }

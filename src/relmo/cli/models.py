@@ -1,4 +1,4 @@
-"""`relmo models`: what can be had by name."""
+"""`relmo models`: list the models that have a name."""
 
 from __future__ import annotations
 

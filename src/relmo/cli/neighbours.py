@@ -1,4 +1,4 @@
-"""`relmo neighbours`: what is near a word, or near a word in its sentence."""
+"""`relmo neighbours`: nearest words of a word, or nearest occurrences of a word in context."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from relmo.errors import ConfigError
 
 
 def neighbours(
-    word: Annotated[str, Argument(help=r'A word, or "a sentence with a \[word]".')],
+    word: Annotated[
+        str, Argument(help=r'A word, or a sentence with one word in brackets: "The \[cat] sat".')
+    ],
     model: arg.OptionalModel = None,
     static: arg.Static = None,
-    corpus: Annotated[list[str] | None, Option(help="Text to find occurrences in.")] = None,
-    index: Annotated[Path | None, Option(help="An index of such text, made before.")] = None,
-    k: Annotated[int, Option("-k", min=1, help="How many.")] = 10,
+    corpus: Annotated[list[str] | None, Option(help="Text to search for occurrences.")] = None,
+    index: Annotated[Path | None, Option(help="Index to search, instead of --corpus.")] = None,
+    k: Annotated[int, Option("-k", min=1, help="Number of neighbours.")] = 10,
     layer: arg.Layer = "average",
     lines: arg.Lines = False,
     language: arg.Language = "en",
@@ -31,9 +33,10 @@ def neighbours(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    r"""List the words nearest to a word or, of a word in its sentence, the nearest occurrences.
+    r"""List the nearest words of a word, or the nearest occurrences of a word in its sentence.
 
-    A word alone is compared by its token vector, by what predicts it, and by --static vectors.
+    A word alone is compared by three kinds of vectors: the token encoder's, the softmax's, and
+    --static vectors. A word in its sentence is compared with the words of --corpus or --index.
 
     [bold]Examples[/bold]
 
@@ -48,9 +51,9 @@ def neighbours(
             raise ConfigError('Mark the word in a sentence to find occurrences: "The [cat] sat".')
         return _near_words(word, model, options, static, k, as_json)
     if static or not model:
-        raise ConfigError("Occurrences are found by a model alone: leave --static out.")
+        raise ConfigError("Static vectors do not depend on the sentence: leave --static out.")
     if (corpus is None) == (index is None):
-        raise ConfigError("Say where to look: --corpus TEXT, or --index DIR.")
+        raise ConfigError("Give the text to search: either --corpus TEXT or --index DIR.")
     with tempfile.TemporaryDirectory(prefix="relmo-index-") as folder:
         where = index or Path(folder, "index")
         if corpus:
@@ -63,13 +66,13 @@ def _near_words(
 ) -> None:
     from rich.cells import cell_len, set_cell_size
 
-    from relmo.formats import read_model
-    from relmo.vectors.neighbours import near_by_kind
-    from relmo.vectors.static import StaticVectors
+    from relmo.features.static import StaticVectors
+    from relmo.inference.model import load
+    from relmo.vectors.neighbours import nearest_by_kind
 
-    contents = read_model(model, options=options) if model else None
+    loaded = load(model, options=options) if model else None
     vectors = StaticVectors.load(static) if static else None
-    found = near_by_kind(word, k, contents=contents, static=vectors)
+    found = nearest_by_kind(word, k, model=loaded, static=vectors)
     if as_json:
         values = {by: [asdict(n) for n in some] for by, some in found.items()}
         return echo(json.dumps(values, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Nearest occurrences of a word in its sentence: found and printed, and how many are found."""
+"""Search an index and print the nearest occurrences, or the recall of the search."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def show(
     as_json: bool,
     exact: bool = False,
 ) -> None:
-    """Search the index at a directory for the marked word of a text, and print."""
+    """Search the index in directory `at` for the marked word of a text, and print the hits."""
+    from relmo.inference.model import load
     from relmo.text.marks import parse_marked
-    from relmo.vectors.embedder import load
     from relmo.vectors.index import VectorIndex
     from relmo.vectors.neighbours import nearest_occurrences
 
     index = VectorIndex(at)
-    embedder = load(model, options=options, tokenizer=str(index.about.get("tokenizer")))
-    marked = parse_marked(text, embedder.tokenize)
-    hits = nearest_occurrences(index, embedder, marked, k, exact=exact)
+    loaded = load(model, options=options, tokenizer=str(index.about.get("tokenizer")))
+    marked = parse_marked(text, loaded.tokenize)
+    hits = nearest_occurrences(index, loaded, marked, k, exact=exact)
     if as_json:
         typer.echo(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False))
         return
@@ -37,7 +37,7 @@ def show(
 
 
 def show_recall(at: Path, k: int, n_queries: int, as_json: bool) -> None:
-    """Print the share of the k nearest that approximate search finds."""
+    """Print the recall of approximate search."""
     from relmo.vectors.index import VectorIndex
 
     share = VectorIndex(at).recall(k, n_queries)

@@ -1,4 +1,4 @@
-"""`relmo perplexity`: how well a model predicts a text."""
+"""`relmo perplexity`: the perplexity of a text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def perplexity(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """Measure how well a model predicts a text, left to right and right to left.
+    """Compute the perplexity of a text, forward (left to right) and backward (right to left).
 
-    Blank lines are left out. The average is the mean of both directions' perplexities; a sentence
-    has one prediction more than tokens, that of its end (or beginning).
+    The average is the mean of the two perplexities. Each direction predicts all tokens of a
+    sentence and its boundary (end or beginning). Blank lines are skipped.
 
     [bold]Examples[/bold]
 
@@ -35,7 +35,7 @@ def perplexity(
 
       relmo perplexity tokenised.txt -m run/model --tokenizer whitespace --json
     """
-    from relmo.score import summarize
+    from relmo.inference.scoring import summarize
 
     arg.use_threads(threads)
     scored = score_lines(text, model, prose, tokenizer, encoding, errors, options)

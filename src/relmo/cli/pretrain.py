@@ -1,4 +1,4 @@
-"""`relmo pretrain`: text in, a model of your own out."""
+"""`relmo pretrain`: train a biLM on your own text."""
 
 from __future__ import annotations
 
@@ -11,37 +11,45 @@ from typer import Option
 
 from relmo.cli import arguments as arg
 
-Texts = typer.Argument(metavar="TEXT...", help="Files (.gz, .bz2, .zst), directories, patterns.")
-Set = Option("--set", metavar="NAME=VALUE", help="Any value of the preset; may be repeated.")
+Texts = typer.Argument(
+    metavar="TEXT...", help="Files (also .gz, .bz2, .zst), directories, patterns."
+)
+Set = Option("--set", metavar="NAME=VALUE", help="Change a setting of the preset; may be repeated.")
 
 
 def pretrain(
-    output: Annotated[Path, Option("-o", "--output", metavar="RUN", help="The run directory.")],
+    output: Annotated[Path, Option("-o", "--output", metavar="RUN", help="Run directory.")],
     text: Annotated[list[str] | None, Texts] = None,
-    preset: Annotated[str | None, Option(help="Sizes and recipe; small by default.")] = None,
-    valid: Annotated[list[str] | None, Option(help="To validate on; may be repeated.")] = None,
-    epochs: Annotated[int | None, Option(min=1, help="Stop after so many times the text.")] = None,
-    max_tokens: Annotated[int | None, Option(min=1, help="Stop after so many tokens.")] = None,
-    max_minutes: Annotated[float | None, Option(min=0, help="Stop after so long.")] = None,
-    init: Annotated[str | None, Option(metavar="MODEL", help="Go on from a model.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with the run in RUN.")] = False,
+    preset: Annotated[str | None, Option(help="Model sizes and recipe. Default: small.")] = None,
+    valid: Annotated[list[str] | None, Option(help="Validation text; may be repeated.")] = None,
+    epochs: Annotated[int | None, Option(min=1, help="Stop after this many epochs.")] = None,
+    max_tokens: Annotated[int | None, Option(min=1, help="Stop after this many tokens.")] = None,
+    max_minutes: Annotated[
+        float | None, Option(min=0, help="Stop after this many minutes.")
+    ] = None,
+    init: Annotated[
+        str | None, Option(metavar="MODEL", help="Start from this model's weights.")
+    ] = None,
+    resume: Annotated[bool, Option("--resume", help="Resume the run in RUN.")] = False,
     lines: arg.Lines = False,
-    language: Annotated[str | None, Option(help="Of prose: en by default.")] = None,
-    encoding: Annotated[str | None, Option(help="Of the text: utf-8 by default.")] = None,
-    errors: Annotated[str | None, Option(help="strict, or replace what does not decode.")] = None,
+    language: Annotated[str | None, Option(help="Language of prose. Default: en.")] = None,
+    encoding: Annotated[str | None, Option(help="Encoding of the text. Default: utf-8.")] = None,
+    errors: Annotated[
+        str | None, Option(help="strict, or replace bytes that do not decode.")
+    ] = None,
     tokenizer: arg.Tokenizer = None,
-    vocabulary_size: Annotated[int | None, Option(help="Words that can be predicted.")] = None,
-    min_count: Annotated[int | None, Option(help="Leave rarer words out of them.")] = None,
-    vocabulary: Annotated[Path | None, Option(help="A file of them, by frequency.")] = None,
+    vocabulary_size: Annotated[int | None, Option(help="Size of the softmax's vocabulary.")] = None,
+    min_count: Annotated[int | None, Option(help="Leave out words rarer than this.")] = None,
+    vocabulary: Annotated[Path | None, Option(help="Vocabulary file, by frequency.")] = None,
     settings: Annotated[list[str] | None, Set] = None,
-    seed: Annotated[int | None, Option(help="Where random numbers start.")] = None,
-    cache: Annotated[Path | None, Option(help="Where prepared text is kept.")] = None,
-    tensorboard: Annotated[bool, Option("--tensorboard", help="Write its files too.")] = False,
+    seed: Annotated[int | None, Option(help="Random seed.")] = None,
+    cache: Annotated[Path | None, Option(help="Directory of prepared text.")] = None,
+    tensorboard: Annotated[bool, Option("--tensorboard", help="Write TensorBoard files.")] = False,
     threads: arg.Threads = None,
 ) -> None:
-    """Train a biLM on your text; RUN/model is then a model like any other.
+    """Pre-train a biLM on your text. The model is written to RUN/model.
 
-    Stopped by Ctrl-C or killed, a run goes on with --resume as if nothing had happened.
+    After Ctrl-C or a crash, --resume continues the run and gives the same weights, bit for bit.
 
     [bold]Examples[/bold]
 

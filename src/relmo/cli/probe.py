@@ -1,4 +1,4 @@
-"""`relmo probe`: what the layers of a model hold."""
+"""`relmo probe`: probing tasks for the layers of a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relmo.cli.probe_pos import pos
 from relmo.cli.probe_wic import wic
 
 probe = typer.Typer(
-    help="""Tell what the layers of a model hold: parts of speech, and meanings in context.
+    help="""Probe the layers of a model: part-of-speech tagging, and word senses in context.
 
     [bold]Examples[/bold]
 

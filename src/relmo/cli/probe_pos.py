@@ -1,4 +1,4 @@
-"""`relmo probe pos`: parts of speech, by linear classifiers."""
+"""`relmo probe pos`: part-of-speech tagging by linear classifiers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from relmo.analysis.probes import ProbeResult
     from relmo.analysis.word_in_context import PairResult
 
-Part = Annotated[str, typer.Option(metavar="FILE", help="CoNLL-U.")]
+Part = Annotated[str, typer.Option(metavar="FILE", help="Treebank in CoNLL-U.")]
 
 
 def pos(
@@ -23,16 +23,16 @@ def pos(
     test: Part,
     model: arg.OptionalModel = None,
     static: arg.Static = None,
-    epochs: Annotated[int, typer.Option(min=1, help="How often to read the training part.")] = 8,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = 8,
     seed: arg.Seed = 0,
     options: arg.Options = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """Find parts of speech in vectors, by a linear classifier for each kind of them.
+    """Predict part-of-speech tags from vectors, by one linear classifier per kind of vectors.
 
-    Kinds are each layer, the average of the layers, and a mix of them that is learned with its
-    classifier; static vectors; and with both, static vectors behind the average.
+    The kinds are: each layer, the average of the layers, and a learned scalar mix of the layers;
+    with --static, the static vectors; with both, the average concatenated with static vectors.
 
     [bold]Examples[/bold]
 
@@ -54,7 +54,7 @@ def pos(
 
 
 def show(result: ProbeResult | PairResult, as_json: bool, **more: tuple[float, float]) -> None:
-    """Print accuracies on dev and test, of each kind of vectors and of more to compare with."""
+    """Print accuracies on dev and test, one row per kind of vectors; `more` adds baselines."""
     if as_json:
         typer.echo(json.dumps({**asdict(result), "best": result.best}))
         return

@@ -1,4 +1,4 @@
-"""`relmo probe wic`: whether a word means the same in two sentences, by cosines."""
+"""`relmo probe wic`: Word-in-Context, by cosine similarity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from relmo.cli import arguments as arg
 from relmo.cli.probe_pos import show
 
-Part = Annotated[str, typer.Option(metavar="DIR", help="Holds *.data.txt and *.gold.txt.")]
+Part = Annotated[str, typer.Option(metavar="DIR", help="Directory with *.data.txt and *.gold.txt.")]
 
 
 def wic(
@@ -22,11 +22,11 @@ def wic(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """Tell whether a word means the same in two sentences, by the cosine of its two vectors.
+    """Word-in-Context: decide by cosine similarity whether a word has the same sense twice.
 
-    The threshold is the one that is right most often: on the training part for the accuracy on
-    dev, on both for that on test. Static vectors are those of the word alone (the same wherever its
-    form is the same), and their mean over the sentence (static context).
+    The threshold is the most accurate one on train (for the accuracy on dev) or on train and dev
+    (for the accuracy on test). With --static, two more kinds are compared: the word's static
+    vector, and the mean of the static vectors of its sentence (static context).
 
     [bold]Examples[/bold]
 

@@ -1,4 +1,4 @@
-"""`relmo score`: how probable each token and each sentence is, and what is least expected."""
+"""`relmo score`: log-probabilities of tokens and sentences, and the least expected words."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def score(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """Tell the log-probability of every token and sentence, left to right and right to left.
+    """Print the log-probability of every token and sentence, forward and backward.
 
-    A sentence's end is predicted left to right, its beginning right to left. Tokens outside the
-    vocabulary are scored as <UNK>, and marked. A tab-separated table, or a JSON object a line.
+    The forward direction also predicts the end of a sentence, the backward direction its
+    beginning. Tokens outside the vocabulary are scored as <UNK>, and marked. The output is a
+    tab-separated table, or one JSON object per line.
 
-    With --least the text itself is printed, and in it those words are marked that both sides of the
-    sentence make least probable, compared with how probable they are anywhere.
+    With --least, the text itself is printed with its least expected words marked: those that both
+    directions together make least probable, compared with their probability in any text.
 
     [bold]Examples[/bold]
 

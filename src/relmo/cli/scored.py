@@ -1,4 +1,4 @@
-"""Scored sentences as `relmo score` shows them: a table, JSON, or text with words marked."""
+"""The output of `relmo score`: a table, JSON, or text with words marked."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from relmo.score import ScoredSentence
+    from relmo.inference.scoring import ScoredSentence
 
 
 def as_text(line: str, sentence: ScoredSentence, n_least: int) -> str:
-    """The line, its least expected tokens in colour on a terminal, else in brackets."""
-    from relmo.score import least_expected
+    """The line with its least expected tokens marked: in colour on a terminal, else in brackets."""
+    from relmo.inference.scoring import least_expected
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     marked = set(least_expected(sentence, n_least))
@@ -32,8 +32,8 @@ def as_text(line: str, sentence: ScoredSentence, n_least: int) -> str:
 
 
 def as_json(number: int, sentence: ScoredSentence, n_least: int | None) -> str:
-    """An object; the places of the least expected tokens are there where they were asked for."""
-    from relmo.score import least_expected, summarize
+    """One JSON object; with `n_least`, it holds the places of the least expected tokens."""
+    from relmo.inference.scoring import least_expected, summarize
 
     perplexity = asdict(summarize([sentence])) if sentence.tokens else {}
     ways = ("forward", "backward")
@@ -53,8 +53,8 @@ def as_json(number: int, sentence: ScoredSentence, n_least: int | None) -> str:
 
 
 def as_table(number: int, sentence: ScoredSentence) -> str:
-    """A row a token, then the sentence's end and beginning, sum and perplexity."""
-    from relmo.score import summarize
+    """One row per token, then the sentence's boundaries, sum and perplexity."""
+    from relmo.inference.scoring import summarize
 
     rows = [f"line {number}\tforward\tbackward"]
     columns = (sentence.tokens, sentence.forward, sentence.backward, sentence.unknown)

@@ -1,4 +1,4 @@
-"""Text read and scored, sentence by sentence."""
+"""Read and score a text, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from relmo.score import ScoredSentence
+    from relmo.inference.scoring import ScoredSentence
 
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="One sentence a line; - is stdin.")]
+Text = Annotated[
+    str, typer.Argument(metavar="TEXT", help="Text, one sentence per line; - is stdin.")
+]
 
 
 def score_lines(
@@ -25,10 +27,9 @@ def score_lines(
     options: Path | None,
     fit: bool = False,
 ) -> Iterator[tuple[str, ScoredSentence]]:
-    """Each line, or sentence of prose, and its scores, with a progress bar."""
-    from relmo.formats import read_model
+    """Yield each line, or sentence of prose, with its scores; shows a progress bar."""
+    from relmo.inference.model import load
     from relmo.progress import progress
-    from relmo.score import Scorer
     from relmo.text.corpus import read_lines
     from relmo.text.sentences import read_sentences
 
@@ -41,7 +42,7 @@ def score_lines(
     how: Any = {"encoding": encoding, "errors": errors, "advance": count}
     sentences = read_sentences(text, lines=False, language=prose, **how) if prose else None
     lines, again = tee(sentences or read_lines(text, **how))
-    scorer = Scorer(read_model(model, options=options), tokenizer=tokenizer)
+    scorer = load(model, options=options, tokenizer=tokenizer)
     size = Path(text).stat().st_size if Path(text).is_file() else 0
     with progress("Scoring", unit="words") as advance:
         for line, sentence in zip(again, scorer.score(lines, fit=fit), strict=True):

@@ -1,4 +1,4 @@
-"""`relmo senses`: the occurrences of a word, grouped by meaning."""
+"""`relmo senses`: cluster the occurrences of a word by sense."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from relmo.cli import arguments as arg
 if TYPE_CHECKING:
     from relmo.analysis.senses import Senses
 
-PICTURES = "A picture: .png, .svg or .html; may be given several times."
+PICTURES = "Picture to write: .png, .svg or .html; may be repeated."
 COLOURS = ("blue", "red", "green", "magenta", "yellow", "cyan")  # much as in the pictures
 
 
 def senses(
-    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="A word, or its forms.")],
-    corpus: Annotated[list[str], Option(help="Text to find it in; may be given several times.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORD...", help="The word, or several forms of it.")
+    ],
+    corpus: Annotated[list[str], Option(help="Text to search; may be repeated.")],
     model: arg.Model = arg.ENGLISH,
     output: Annotated[list[Path] | None, Option("-o", "--output", help=PICTURES)] = None,
-    n_senses: Annotated[int | None, Option("-n", "--senses", min=1, help="How many.")] = None,
-    maximum: Annotated[int, Option("--max", min=4, help="Occurrences to group.")] = 1000,
-    k: Annotated[int, Option("-k", min=1, help="Examples of each sense.")] = 3,
-    layer: arg.Layer = "average",
+    n_senses: Annotated[
+        int | None, Option("-n", "--senses", min=1, help="Number of senses.")
+    ] = None,
+    maximum: Annotated[int, Option("--max", min=4, help="Most occurrences to cluster.")] = 1000,
+    k: Annotated[int, Option("-k", min=1, help="Examples per sense.")] = 3,
+    layer: arg.Layer = "lstm",
     lines: arg.Lines = False,
     language: arg.Language = "en",
     tokenizer: arg.Tokenizer = None,
@@ -37,9 +41,9 @@ def senses(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """Group the occurrences of a word by meaning, and draw them.
+    """Cluster the occurrences of a word by sense, and draw them.
 
-    How many groups there are is chosen from the data unless -n tells it, and may be one.
+    Without -n, the number of clusters is chosen from the data; it may be one.
 
     [bold]Examples[/bold]
 
@@ -49,9 +53,9 @@ def senses(
     """
     from relmo.analysis.picture import check_picture, write_picture
     from relmo.analysis.senses import find_senses
+    from relmo.inference.model import load
     from relmo.text.corpus import find_texts
     from relmo.text.sentences import read_sentences
-    from relmo.vectors.embedder import load
 
     for path in output or []:
         check_picture(path)
@@ -59,9 +63,9 @@ def senses(
     texts = find_texts(corpus)
     sentences = (s for t in texts for s in read_sentences(t, lines=lines, language=language))
     chosen: Any = int(layer) if layer.isdecimal() else layer  # checked by the library
-    embedder = load(model, options=options, tokenizer=tokenizer)
+    loaded = load(model, options=options, tokenizer=tokenizer)
     how: Any = {"layers": chosen, "n_senses": n_senses, "limit": maximum, "seed": seed}
-    found = find_senses(embedder, words, sentences, **how)
+    found = find_senses(loaded, words, sentences, **how)
     for path in output or []:
         write_picture(found, path)
     shown = json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _table(found, k)

@@ -1,4 +1,4 @@
-"""`relmo substitutes`: words that fit in the place of another."""
+"""`relmo substitutes`: words that fit in place of another."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from relmo.cli import arguments as arg
 
 
 def substitutes(
-    sentence: Annotated[str, typer.Argument(help=r'With the word in brackets: "The \[cat] sat".')],
+    sentence: Annotated[
+        str, typer.Argument(help=r'Sentence with one word in brackets: "The \[cat] sat".')
+    ],
     model: arg.Model = arg.ENGLISH,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many words.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of words.")] = 10,
     tokenizer: arg.Tokenizer = None,
     options: arg.Options = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    r"""List words that fit in the place of the marked one, best first.
+    r"""List words that fit in place of the marked one, best first.
 
-    Scores are natural logarithms of probability: forward given what comes before, backward given
-    what comes after, and their sum, the product of both. The share is that product's among all
-    words of the model's vocabulary.
+    Forward is the log-probability (natural logarithm) given the words before, backward given the
+    words after, and score their sum. The share is the probability by score: exp(score), normalised
+    over the vocabulary.
 
     [bold]Examples[/bold]
 
@@ -32,17 +34,13 @@ def substitutes(
 
       relmo substitutes "She went to the \[bank] ." -m run/model -k 20 --json
     """
-    from relmo.formats import read_model
-    from relmo.score import Scorer
-    from relmo.substitutes import find_substitutes
+    from relmo.inference.model import load
+    from relmo.inference.substitutes import find_substitutes
     from relmo.text.marks import parse_marked
-    from relmo.text.tokenize import build_tokenizer
 
     arg.use_threads(threads)
-    contents = read_model(model, options=options)
-    scorer = Scorer(contents, tokenizer=tokenizer)
-    marked = parse_marked(sentence, build_tokenizer(scorer.tokenizer))
-    found = find_substitutes(scorer, marked, k)
+    loaded = load(model, options=options, tokenizer=tokenizer)
+    found = find_substitutes(loaded, parse_marked(sentence, loaded.tokenize), k)
     if as_json:
         values = [{**asdict(word), "score": word.score} for word in found]
         typer.echo(json.dumps(values, ensure_ascii=False))

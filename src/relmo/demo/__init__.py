@@ -20,12 +20,11 @@ from relmo import __version__
 from relmo.demo.chart import blocks_for, draw_chart
 from relmo.demo.live import read_manual, train_live
 from relmo.errors import FormatError
-from relmo.formats import read_model
-from relmo.score import Scorer, least_expected
-from relmo.substitutes import find_substitutes
+from relmo.inference.model import Model, load
+from relmo.inference.scoring import least_expected
+from relmo.inference.substitutes import find_substitutes
 from relmo.text.marks import parse_marked
 from relmo.text.tokenize import build_tokenizer
-from relmo.vectors.embedder import Embedder
 from relmo.vectors.neighbours import index_corpus, nearest_occurrences
 
 WIDTH = 80  # columns
@@ -72,36 +71,36 @@ def tell(model: str, *, seconds: float, seed: int, encoding: str) -> Iterator[Te
 
 
 def _tell_what_it_knows(model: str) -> Iterator[Text]:
-    contents = read_model(model)
-    embedder = Embedder(contents, tokenizer=TOKENIZER)
+    loaded = load(model, tokenizer=TOKENIZER)
     yield from _paragraph(
         f"The model is {model}. The sentences are English: a model of another language can make "
         "nothing of them."
         if model != DEFAULT
         else "The model is en, which comes with relmo."
     )
-    yield from _tell_meanings(embedder, model)
-    yield from _tell_occurrences(embedder, model)
+    yield from _tell_meanings(loaded, model)
+    yield from _tell_occurrences(loaded, model)
     try:
-        scorer, without = Scorer(contents, tokenizer=TOKENIZER), ""
+        loaded.scoring()
+        without = ""
     except FormatError as error:  # it has no softmax
-        scorer, without = None, str(error)
+        without = str(error)
     yield from _title("3. Words that fit", "What could stand there instead, by what is around it:")
-    yield from _paragraph(without) if scorer is None else _substitutes(scorer)
+    yield from _paragraph(without) if without else _substitutes(loaded)
     yield from _command("relmo substitutes", f'"{TO_REPLACE["a"]}"', _model_option(model))
     yield from _title("4. Words that do not", "The word that the model expects least, marked:")
-    yield from _paragraph(without) if scorer is None else _least_expected(scorer)
+    yield from _paragraph(without) if without else _least_expected(loaded)
     yield from _command("relmo score", "text.txt", _model_option(model), "--least 1")
 
 
-def _tell_meanings(embedder: Embedder, model: str) -> Iterator[Text]:
+def _tell_meanings(loaded: Model, name: str) -> Iterator[Text]:
     yield from _title(
         "1. One word, two meanings",
         "A word has a vector in every layer. Layer 0 knows the word alone; the others know it in "
         "its sentence, and put like meanings close together (1 is the same).",
     )
     marked = [parse_marked(text, tokenize) for text in MEANINGS.values()]
-    vectors = embedder.embed([m.tokens for m in marked], layers="all")
+    vectors = loaded.embed([m.tokens for m in marked], layers="all")
     one, same, other = (v[:, m.place] for v, m in zip(vectors, marked, strict=True))  # (L+1, 2P)
     near, far = _cosines(one, same), _cosines(one, other)
     yield from _labelled(MEANINGS)
@@ -111,7 +110,7 @@ def _tell_meanings(embedder: Embedder, model: str) -> Iterator[Text]:
     told = [f"layer {layer}" for layer, b in enumerate(near) if layer and b > far[layer]]
     yield Text(f"\n  The two meanings are told apart by {' and '.join(told) or 'no layer'}.")
     options = ("-o vectors.hdf5", "--layers all")
-    yield from _command("relmo embed", "text.txt", _model_option(model), *options)
+    yield from _command("relmo embed", "text.txt", _model_option(name), *options)
 
 
 def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -119,7 +118,7 @@ def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray((one * other).sum(axis=-1) / lengths)
 
 
-def _tell_occurrences(embedder: Embedder, model: str) -> Iterator[Text]:
+def _tell_occurrences(loaded: Model, name: str) -> Iterator[Text]:
     sentences = read_sentences()
     yield from _title(
         "2. The same word elsewhere",
@@ -128,15 +127,15 @@ def _tell_occurrences(embedder: Embedder, model: str) -> Iterator[Text]:
     tokens = {s: tokenize(s) for s in sentences}
     texts = {tuple(token.text for token in found): s for s, found in tokens.items()}
     with TemporaryDirectory(prefix="relmo-demo-") as folder:
-        index = index_corpus(Path(folder, "index"), embedder, sentences)
+        index = index_corpus(Path(folder, "index"), loaded, sentences)
         for query in IN_CONTEXT:
             yield _marked(f"  {query}")
             marked = parse_marked(query, tokenize)
-            for hit in nearest_occurrences(index, embedder, marked, N_NEAREST):
+            for hit in nearest_occurrences(index, loaded, marked, N_NEAREST):
                 text = texts[hit.tokens]
                 _, start, end = tokens[text][hit.place]
                 yield _marked(f"    {hit.score:.3f}  {text[:start]}[{text[start:end]}]{text[end:]}")
-    option = _model_option(model)
+    option = _model_option(name)
     yield from _command("relmo neighbours", f'"{IN_CONTEXT[0]}"', option, "--corpus novels/")
 
 
@@ -146,19 +145,19 @@ def read_sentences() -> list[str]:
     return text.splitlines()
 
 
-def _substitutes(scorer: Scorer) -> Iterator[Text]:
+def _substitutes(loaded: Model) -> Iterator[Text]:
     columns = []
     for text in TO_REPLACE.values():
         marked = parse_marked(text, tokenize)
-        columns.append(find_substitutes(scorer, marked, N_SUBSTITUTES))
+        columns.append(find_substitutes(loaded, marked, N_SUBSTITUTES))
     yield from _labelled(TO_REPLACE)
     yield Text("\n  " + "".join(f"{label:<30}" for label in TO_REPLACE).rstrip())
     for row in zip(*columns, strict=True):
         yield Text("  " + "".join(f"{s.word:<18.17}{s.share:5.1%}{'':7}" for s in row).rstrip())
 
 
-def _least_expected(scorer: Scorer) -> Iterator[Text]:
-    for text, scored in zip(WITH_A_MISTAKE, scorer.score(WITH_A_MISTAKE, fit=True), strict=True):
+def _least_expected(loaded: Model) -> Iterator[Text]:
+    for text, scored in zip(WITH_A_MISTAKE, loaded.score(WITH_A_MISTAKE, fit=True), strict=True):
         (place,) = least_expected(scored, 1)
         _, start, end = tokenize(text)[place]
         yield _marked(f"  {text[:start]}[{text[start:end]}]{text[end:]}")
@@ -169,15 +168,15 @@ def _tell_training(seconds: float, seed: int, encoding: str) -> Iterator[Text]:
     n_words = sum(len(paragraph.split()) for paragraph in manual)
     yield from _title(
         "5. Learning, live",
-        f"A tiny model reads Python's own manual ({n_words:,} words) for {seconds:g} seconds. Its "
-        "perplexity is among how many words it hesitates, in text that it does not learn from.",
+        f"A tiny model reads Python's own manual ({n_words:,} words) for {seconds:g} seconds. The "
+        "chart shows its perplexity on held-out text: lower is better.",
     )
     run = train_live(manual, seconds, seed)
     yield from map(Text, draw_chart(run.curve, blocks_for(encoding)))
     before, after = run.curve[0][1], run.curve[-1][1]
     yield Text(
-        f"\n  Perplexity {before:,.0f} in the beginning, {after:,.0f} in the end; "
-        f"{run.words_per_second:,.0f} words a second."
+        f"\n  Perplexity {before:,.0f} at the start, {after:,.0f} at the end; "
+        f"{run.words_per_second:,.0f} words per second."
     )
     yield from _command("relmo pretrain", "novels/", "-o my-run", "--max-minutes 15")
 

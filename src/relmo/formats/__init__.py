@@ -1,6 +1,6 @@
-"""Model files, of relmo and of the programs before it: which kind it is, reading, writing.
+"""Detect, read and write model files, of relmo and of earlier programs.
 
-`detect` looks at what is inside, never at names that a user chose. Adding a format is one file with
+`detect` looks at the content, never at file names that a user chose. A new format is one file with
 `recognizes` and `read` (and `write`), and one line in a table here.
 """
 
@@ -33,15 +33,15 @@ WRITERS: Mapping[str, Callable[[ModelContents, Path], None]] = {
 
 
 def detect(source: ModelFiles) -> str:
-    """The name of the format that these files are in."""
+    """Return the name of the format of these files."""
     for name, reader in READERS.items():
         if reader.recognizes(source):
             return name
     files = ", ".join(source.names()[:12]) or "nothing"
     raise FormatError(
-        f"{source.where} is no model that relmo knows; it holds: {files}. Expected relmo's (config."
-        "json with format_version, model.safetensors), options JSON beside HDF5 weights (bilm-tf, "
-        "AllenNLP), or ELMoForManyLangs's (config.json, token_embedder.pkl, encoder.pkl)."
+        f"{source.where} is not a model that relmo knows; it holds: {files}. Expected relmo's ("
+        "config.json with format_version, model.safetensors), options JSON beside HDF5 weights "
+        "(bilm-tf, AllenNLP), or ELMoForManyLangs's (config.json, token_embedder.pkl, encoder.pkl)."
     )
 
 
@@ -54,7 +54,7 @@ def read_model(
     """Read a model: a directory, a zip archive, a model's name, or HDF5 weights.
 
     Args:
-        source: path or name; a directory with the name of a bundled model is given as `./en`.
+        source: path or name. A bundled name comes first: `./en` is a directory called `en`.
         options: the options.json of HDF5 weights; found beside them when it is the only one there.
         weights: HDF5 weights of bilm-tf or AllenNLP, the same as giving them as `source`.
     """
@@ -81,17 +81,18 @@ def _open(path: Path, options: Path | None) -> ModelFiles:
         if options is None:
             return open_model_files(path)
         damaged_or_none = FormatError if path.is_file() else ConfigError
-        raise damaged_or_none(f"{path} is no HDF5 file, and options= goes with HDF5 weights.")
+        raise damaged_or_none(f"{path} is not an HDF5 file, and options= belongs to HDF5 weights.")
     if options is None:
         beside = find_json(open_model_files(path.parent), "lstm", "char_cnn")
         if len(beside) != 1:
             raise FormatError(
                 f"{path} needs its options: expected one such file beside it, found {len(beside)}. "
-                "Name it: relmo.load(options=..., weights=...), or --options."
+                "Name it with options=.",
+                settings=["options"],
             )
         options = path.parent / next(iter(beside))
     if not is_there(options) or not options.is_file():
         raise FormatError(f"The options file {options} does not exist.")
-    pair = Files({str(options): options, str(path): path}, "files named outright")
-    read_json(pair, str(options))  # `detect` would skip it without a word
+    pair = Files({str(options): options, str(path): path}, "the given files")
+    read_json(pair, str(options))  # `detect` would silently skip a damaged one
     return pair

@@ -34,17 +34,20 @@ KNOWN_OPTIONS = {
     "lstm.": "dim projection_dim n_layers cell_clip proj_clip use_skip_connections",
     "char_cnn.": "filters n_highway embedding n_characters max_characters_per_token activation",
 }
-HIGHWAY_NAMES = (("gate", "carry"), ("transform", "transform"))  # "carry" is σ's share of the new
+HIGHWAY_NAMES = (
+    ("gate", "carry"),
+    ("transform", "transform"),
+)  # their "carry" gate weights the new value
 BARE, STACKED = "LSTMCell", "MultiRNNCell/Cell{}/LSTMCell"  # a lone layer, one of several
 
 
 def recognizes(source: ModelFiles) -> bool:
-    """Options with an LSTM and a character CNN, beside HDF5 weights."""
+    """Whether there are options with an LSTM and a character CNN, and HDF5 weights."""
     return bool(find_json(source, "lstm", "char_cnn")) and bool(hdf5_names(source))
 
 
 def read(source: ModelFiles) -> ModelContents:
-    """Read options and weights and, where they are there, vocabulary and softmax."""
+    """Read options, weights and, if present, vocabulary and softmax."""
     name, options = _only(find_json(source, "lstm", "char_cnn"), source, "options file")
     with ExitStack() as stack:
         files = {n: stack.enter_context(Hdf5File(source, n)) for n in hdf5_names(source)}
@@ -68,7 +71,7 @@ def read(source: ModelFiles) -> ModelContents:
 
 
 def parse_options(options: Mapping[str, Any], where: str, weights: Hdf5File) -> ModelConfig:
-    """Options as bilm-tf wrote them; whether anything is projected, the weights tell."""
+    """Parse the options of bilm-tf; whether there are projections is seen from the weights."""
     lstm, characters = options["lstm"], options["char_cnn"]
     if not isinstance(lstm, dict) or not isinstance(characters, dict):
         raise FormatError(f"{where}: lstm and char_cnn must be JSON objects.")
@@ -111,7 +114,7 @@ def parse_options(options: Mapping[str, Any], where: str, weights: Hdf5File) -> 
 
 
 def format_options(config: ModelConfig, vocabulary_size: int | None) -> dict[str, Any]:
-    """The options that the older programs read at inference (262 characters)."""
+    """The options that bilm-tf and AllenNLP read for inference (262 characters)."""
     encoder, lstm = config.encoder, config.lstm
     options: dict[str, Any] = {
         "lstm": {
@@ -137,11 +140,12 @@ def format_options(config: ModelConfig, vocabulary_size: int | None) -> dict[str
 
 
 def write(contents: ModelContents, directory: Path) -> None:
-    """Write options.json and weights.hdf5 and, where known, softmax.hdf5 and vocab.txt."""
+    """Write options.json, weights.hdf5 and, if known, softmax.hdf5 and vocab.txt."""
     if contents.config.encoder.scheme != "bytes" or contents.config.encoder.n_words:
         raise FormatError(
             f"A model that knows characters or words by a lexicon ({contents.origin}) cannot be "
-            "written as bilm-tf HDF5, which holds byte models only. Use --to relmo."
+            "written as bilm-tf HDF5, which holds byte models only. Use relmo's format.",
+            settings=["to"],
         )
     vocabulary = contents.vocabulary
     with directory_written_atomically(directory) as folder:
@@ -158,13 +162,13 @@ def write(contents: ModelContents, directory: Path) -> None:
             (folder / "vocab.txt").write_text(vocabulary.to_text(), encoding="utf-8", newline="\n")
 
 
-# ---- their tensors and ours, side by side ------------------------------------------------------
+# ---- conversion between their tensors and ours --------------------------------------------------
 
 
 def _read_weights(
     file: Hdf5File, config: ModelConfig
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Every tensor in relmo's layout, and what folding in the forget bias left over."""
+    """All tensors in relmo's layout, and the rounding remainders of the forget bias."""
     encoder, lstm = config.encoder, config.lstm
     dim, n_filters, output_dim = encoder.character_dim, encoder.n_filters, lstm.projection_dim
     tensors: dict[str, np.ndarray] = {}
@@ -202,7 +206,7 @@ def _read_weights(
 
 
 def _legacy_arrays(contents: ModelContents) -> Iterator[tuple[str, np.ndarray]]:
-    """The same, backwards: their names and layouts."""
+    """The inverse of `_read_weights`: tensors under their names, in their layouts."""
     config = contents.config
     tensors = {name: tensor.float().numpy() for name, tensor in contents.tensors.items()}
     yield "char_embed", tensors["encoder.characters.weight"][1:]
@@ -260,6 +264,6 @@ def _only(found: dict[str, Any], source: ModelFiles, what: str) -> tuple[str, An
         names = ", ".join(sorted(found)) or "none"
         raise FormatError(
             f"{source.where}: expected one {what}, found {len(found)} ({names}). "
-            "Name the files outright: relmo.load(options=..., weights=...)."
+            "Name the files explicitly: relmo.load(options=..., weights=...)."
         )
     return next(iter(found.items()))

@@ -1,4 +1,4 @@
-"""The models that come inside the package, by name: they need no download."""
+"""The models that are part of the package, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parents[1] / "bundled"
 
 @dataclass(frozen=True)
 class BundledModel:
-    """What is known of a bundled model; all else is on its card."""
+    """A bundled model; more about it is on its model card."""
 
     name: str
     n_parameters: int  # of the network and its softmax
@@ -18,12 +18,12 @@ class BundledModel:
 
     @property
     def directory(self) -> Path:
-        """Where it lies."""
+        """Directory of the model."""
         return FOLDER / self.name
 
     @property
     def bytes(self) -> int:
-        """The size of its files."""
+        """Size of its files, in bytes."""
         return sum(file.stat().st_size for file in self.directory.iterdir())
 
 

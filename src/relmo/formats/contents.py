@@ -1,4 +1,4 @@
-"""What a model consists of once it is out of its files: readers give it, writers take it."""
+"""The contents of a model, independent of its format: what readers return and writers take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relmo.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Softmax:
-    """The output layer that both directions share; row v belongs to word v of the vocabulary."""
+    """The output layer, shared by both directions; row v belongs to word v of the vocabulary."""
 
     weight: Tensor  # (V, P)
     bias: Tensor  # (V,)
@@ -28,18 +28,18 @@ class Softmax:
 
 @dataclass(frozen=True)
 class ModelContents:
-    """A model as values.
+    """A model as plain values.
 
     Attributes:
-        config: its sizes and variants.
-        tensors: its parameters, by the names that `BiLm` gives them.
-        origin: which program's files it came from, for people to read.
-        lexicon: the characters and words that a model of that scheme knows.
+        config: sizes and architecture.
+        tensors: parameters, under the names that `BiLm` gives them.
+        origin: the program and files it came from, as text.
+        lexicon: the characters and words of a model of the lexicon scheme.
         vocabulary: the words of the softmax.
-        softmax: the output layer, where it was published.
-        remainders: what float32 cannot hold of a tensor after a change of convention, so that
-            the change can be undone bit for bit (see ADR 2). Small, and never needed to compute.
-        facts: what its training tells of it, for the model card.
+        softmax: the output layer, if it was published.
+        remainders: rounding errors of tensors that were converted to relmo's conventions, so that
+            the conversion can be undone bit for bit (see ADR 2). Not used for computing.
+        facts: facts about its training, for the model card.
     """
 
     config: ModelConfig
@@ -53,13 +53,13 @@ class ModelContents:
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers were learned: the zeros of "no token here" are not counted."""
+        """Number of learned parameters, without the zero row of character padding."""
         encoder = self.config.encoder
         zeros = encoder.character_dim if encoder.scheme == "bytes" else 0
         return sum(tensor.numel() for tensor in self.tensors.values()) - zeros
 
     def check(self, where: str) -> None:
-        """Raise `FormatError`, naming `where` all this was read, unless the parts fit together."""
+        """Raise `FormatError` unless the parts fit together; `where` names the file in errors."""
         expected = _build_hollow(self.config).state_dict()
         _check_tensors(self.tensors, expected, where)
         of_remainders = {name: t for name, t in expected.items() if name in self.remainders}
@@ -70,19 +70,19 @@ class ModelContents:
             _check_softmax(self.softmax, n_words, self.config.lstm.projection_dim, where)
 
     def build_bilm(self) -> BiLm:
-        """The network with these weights, without a copy of them where they are float32."""
+        """Build the network with these weights; float32 weights are not copied."""
         bilm = _build_hollow(self.config)
         weights = {name: tensor.float() for name, tensor in self.tensors.items()}
         bilm.load_state_dict(weights, assign=True)
         return bilm.eval()
 
     def build_scheme(self) -> CharacterScheme:
-        """What turns tokens into this model's ids."""
+        """Build the scheme that turns tokens into this model's character ids."""
         return build_scheme(self.lexicon, self.config.encoder.max_characters)
 
 
 class _Unfilled(TorchFunctionMode):
-    """Leaves out what fills new parameters: on "meta" it does nothing but import a compiler."""
+    """Skips parameter initialisation: on "meta" its only effect is to import a compiler."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -93,20 +93,20 @@ class _Unfilled(TorchFunctionMode):
 
 
 def _build_hollow(config: ModelConfig) -> BiLm:
-    """The network with names and shapes, but no numbers."""
+    """Build the network with names and shapes, but without values."""
     with torch.device("meta"), _Unfilled():
         return BiLm(config)
 
 
 def _check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
-    """Each expected tensor is there, in its shape, and nothing else is."""
+    """Check that exactly the expected tensors are there, with the expected shapes."""
     for name, tensor in expected.items():
         if name not in found:
             raise FormatError(f"{where}: tensor {name} {list(tensor.shape)} is missing.")
         if found[name].shape != tensor.shape:
             raise FormatError(
                 f"{where}: tensor {name} has shape {list(found[name].shape)}, but the "
-                f"configuration says {list(tensor.shape)}. They are not of the same model."
+                f"configuration says {list(tensor.shape)}. They belong to different models."
             )
         if not found[name].is_floating_point():
             raise FormatError(
@@ -137,5 +137,5 @@ def _check_softmax(softmax: Softmax, n_words: int, dim: int, where: str) -> None
     if found != [[n_words, dim], [n_words]]:
         raise FormatError(
             f"{where}: the softmax has shapes {found}, but {n_words:,} words and vectors of {dim} "
-            f"need {[[n_words, dim], [n_words]]}. Leave away what is not of this model."
+            f"need {[[n_words, dim], [n_words]]}. Remove the files that belong to another model."
         )

@@ -1,7 +1,7 @@
-"""Download one file of a model: resumed where it was cut, checked, then moved into place.
+"""Download one file of a model: resume if interrupted, verify, then move into place.
 
-A download grows in FILE.partial. The server's validator (ETag or date) stays beside it in FILE.tag:
-the rest is asked for with If-Range, so that two versions are never glued together.
+The download is written to FILE.partial, and the server's validator (ETag or date) to FILE.tag. It
+resumes with If-Range, so that parts of two versions are never joined.
 """
 
 import hashlib
@@ -28,18 +28,18 @@ _BLOCK_BYTES = 1 << 18
 
 
 class _DroppedError(Exception):
-    """A failure that may be over in a moment."""
+    """A temporary failure: worth a retry."""
 
 
 def download(
     urls: Sequence[str], path: Path, *, n_bytes: int | None = None, sha256: str | None = None
 ) -> None:
-    """Make sure that ``path`` is there, from the first of the addresses that serves it whole."""
+    """Download ``path`` unless it exists, from the first of the URLs that serves it completely."""
     with _disk(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.with_name(f"{path.name}.lock")):
         failures: list[str] = []
-        while not path.is_file():  # it may have come while we waited for the lock
+        while not path.is_file():  # another process may have downloaded it meanwhile
             if len(failures) == len(urls):
                 raise FormatError("; ".join(failures))
             url = urls[len(failures)]
@@ -68,7 +68,7 @@ def _download_from(url: str, path: Path, n_bytes: int | None, sha256: str | None
 
 
 def _receive(url: str, partial: Path, limit: int, n_bytes: int | None) -> None:
-    """Bring ``partial`` to its full length, from where it is if the server still has that file."""
+    """Download into ``partial``; resume if the server still has the same version of the file."""
     start, tag = _resume_point(partial)
     headers = {"User-Agent": "relmo", "Accept-Encoding": "identity"}
     if start:
@@ -82,14 +82,16 @@ def _receive(url: str, partial: Path, limit: int, n_bytes: int | None) -> None:
             if error.code != 416 or not start:
                 raise
             if error.headers["Content-Range"] == f"bytes */{start}":
-                return  # whole: the earlier try ended between the last byte and the check
+                return  # complete: the earlier try ended before the check
             _discard(partial)
-            raise _DroppedError("the server would not continue an earlier download") from error
+            raise _DroppedError("the server refused to resume an earlier download") from error
     with answer:
         if answer.headers.get_content_type() == "text/html":
             raise FormatError("expected a file, found a web page (the network's log-in page?)")
         if answer.length is None:
-            raise FormatError("the server gave no length, without which a cut file looks whole")
+            raise FormatError(
+                "the server gave no length, so that a truncated file could not be detected"
+            )
         new_tag = _validator(answer.headers)
         start = start if answer.status == 206 else 0
         total = start + answer.length
@@ -98,7 +100,9 @@ def _receive(url: str, partial: Path, limit: int, n_bytes: int | None) -> None:
             or new_tag not in ("", tag)
         ):
             _discard(partial)
-            raise _DroppedError("the server continued with bytes that do not fit")
+            raise _DroppedError(
+                "the server resumed at the wrong byte, or with another version of the file"
+            )
         if total > limit or n_bytes not in (None, total):
             if start:
                 _discard(partial)
@@ -118,7 +122,7 @@ def _store(answer: Any, partial: Path, start: int, total: int, tag: str) -> None
             with _connection():
                 block = answer.read1(min(_BLOCK_BYTES, total - start))
             if not block:
-                raise _DroppedError(f"the connection was cut after {start:,} of {total:,} bytes")
+                raise _DroppedError(f"the connection was lost after {start:,} of {total:,} bytes")
             file.write(block)
             start += len(block)
             advance(len(block))
@@ -127,7 +131,7 @@ def _store(answer: Any, partial: Path, start: int, total: int, tag: str) -> None
 
 
 def _fault(path: Path, suffix: str, n_bytes: int | None, sha256: str | None) -> str | None:
-    """Say what is wrong with a finished download."""
+    """Describe what is wrong with a finished download, if anything."""
     size, digest = path.stat().st_size, hashlib.sha256()
     if n_bytes not in (None, size):
         return f"expected {n_bytes:,} bytes, found {size:,}"
@@ -159,7 +163,7 @@ def _discard(partial: Path) -> None:
 
 
 def _resume_point(partial: Path) -> tuple[int, str]:
-    """How much has arrived, and the validator of that file; without one it cannot be continued."""
+    """Bytes to resume after, and the validator of that file; 0 if there is no validator."""
     with _disk(partial):
         try:
             tag = partial.with_suffix(".tag").read_text(encoding="latin-1")
@@ -169,13 +173,13 @@ def _resume_point(partial: Path) -> tuple[int, str]:
 
 
 def _validator(headers: http.client.HTTPMessage) -> str:
-    """The answer's strong ETag or else its date: a weak ETag does not promise the same bytes."""
+    """The strong ETag, else the date: a weak ETag does not guarantee the same bytes."""
     etag = headers.get("ETag", "")
     return etag if etag.startswith('"') else headers.get("Last-Modified", "")
 
 
 class _Redirects(request.HTTPRedirectHandler):
-    """Follows to http(s) alone, and never from https to http."""
+    """Follows redirects to http(s) only, and never from https to http."""
 
     def redirect_request(
         self, req: request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
@@ -188,7 +192,7 @@ class _Redirects(request.HTTPRedirectHandler):
 
 @contextmanager
 def _connection() -> Iterator[None]:
-    """Sort failures into those worth another try and those that are the address's fault."""
+    """Turn failures into `_DroppedError` (worth a retry) or `FormatError` (not)."""
     try:
         yield
     except HTTPError as error:
@@ -213,7 +217,7 @@ def _disk(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time in; the system frees the lock when its holder dies."""
+    """Hold a lock file; the system releases it if the process dies."""
     with _disk(path):
         file = path.open("ab")
     with file:

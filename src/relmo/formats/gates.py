@@ -1,4 +1,7 @@
-"""The LSTM gates of bilm-tf and ours: another order, and a forget bias of 1 that is not stored."""
+"""Convert LSTM gates between bilm-tf and relmo: their order, and the forget bias of 1.
+
+bilm-tf adds 1 to the forget gate's bias at run time and does not store it; relmo stores the sum.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,23 @@ import numpy as np
 
 
 def reorder_gates(array: np.ndarray) -> np.ndarray:
-    """Blocks i, g, f, o of the last axis to i, f, g, o, or back: the same swap."""
+    """Reorder the last axis from blocks i, g, f, o to i, f, g, o, or back."""
     i, second, third, o = np.split(array, 4, axis=-1)
     return np.concatenate([i, third, second, o], axis=-1)
 
 
 def add_forget_bias(bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add 1 to the forget block; float32 rounds, and the second array is what that left over."""
+    """Add 1 to the forget gate's bias; return the float32 result and its rounding remainder."""
     rounded, remainder, forget = bias.copy(), np.zeros_like(bias), _forget_block(bias)
     exact = bias[forget].astype(np.float64)
     rounded[forget] = exact + 1.0
-    # In this order float64 loses nothing, be the bias as small as 1e-30.
+    # In this order float64 is exact, even for a bias as small as 1e-30.
     remainder[forget] = exact - (rounded[forget].astype(np.float64) - 1.0)
     return rounded, remainder
 
 
 def remove_forget_bias(bias: np.ndarray, remainder: np.ndarray) -> np.ndarray:
-    """Undo it; a bias that was trained further no longer goes with its remainder."""
+    """Undo `add_forget_bias`; the remainder of a bias that was fine-tuned since is ignored."""
     stored, forget = bias.copy(), _forget_block(bias)
     less = bias[forget].astype(np.float64) - 1.0
     # 0.0 + -0.0 is 0.0, which would lose a sign.
@@ -33,5 +36,5 @@ def remove_forget_bias(bias: np.ndarray, remainder: np.ndarray) -> np.ndarray:
 
 
 def _forget_block(bias: np.ndarray) -> slice:
-    """The second of four."""
+    """The forget gate's block, the second of four."""
     return slice(len(bias) // 4, len(bias) // 2)

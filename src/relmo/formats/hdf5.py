@@ -1,4 +1,4 @@
-"""Reading HDF5 that somebody else wrote: damage and trickery become a `FormatError`."""
+"""Read HDF5 from untrusted files: damage and attacks become a `FormatError`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from relmo.formats.model_files import MAX_WEIGHTS_BYTES, ModelFiles, largest_unp
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
-# What h5py makes of a damaged file depends on where in it the damage is.
+# Which error h5py raises for a damaged file depends on where the damage is.
 DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError)
 
 
 def hdf5_names(source: ModelFiles) -> list[str]:
-    """The files that begin as HDF5 does."""
+    """The files that begin with the signature of HDF5."""
     return [n for n in source.names() if source.head(n, len(HDF5_SIGNATURE)) == HDF5_SIGNATURE]
 
 
 class Hdf5File:
-    """One of a source's files, open for reading until the `with` block ends."""
+    """An HDF5 file of a model, open until the `with` block ends."""
 
     def __init__(self, source: ModelFiles, name: str) -> None:
         self.where = f"{source.where}: {name}"
         size = source.size(name)
         if size > MAX_WEIGHTS_BYTES:
             raise FormatError(f"{self.where} is larger than any model ({MAX_WEIGHTS_BYTES:,}).")
-        self._room = largest_unpacked(size)  # bytes that its datasets may still ask for
+        self._room = largest_unpacked(size)  # bytes that its datasets may still allocate
         with self._named("the file"):
             self._root = h5py.File(source.path(name) or source.open(name), "r")
 
@@ -47,7 +47,7 @@ class Hdf5File:
             return self._find(name) is not None
 
     def read(self, name: str, *shape: int | None) -> np.ndarray:
-        """A float dataset of exactly this shape, None being any length, from this file alone."""
+        """Read a float dataset of exactly this shape; None matches any length."""
         with self._named(name):
             item = self._find(name)
             if item is None:
@@ -62,7 +62,7 @@ class Hdf5File:
             return np.asarray(item[()], dtype=np.float32)
 
     def _find(self, name: str) -> Any:
-        """Go there by hard links alone: any other may lead to another file, or in circles."""
+        """Follow hard links only: other links may lead to another file, or in circles."""
         item: Any = self._root
         for part in name.split("/"):
             key = part.encode()
@@ -82,9 +82,9 @@ class Hdf5File:
         ):
             raise FormatError(
                 f"{self.where}: dataset {name} has shape {_shown(found)}, but the options say "
-                f"{_shown(shape)}. Weights and options are not of the same model."
+                f"{_shown(shape)}. Weights and options belong to different models."
             )
-        # Compressed data, or none at all, can stand for any amount of memory; so can a chunk.
+        # A tiny compressed or empty dataset, or its chunks, can ask for any amount of memory.
         self._room -= item.dtype.itemsize * max(math.prod(found), math.prod(item.chunks or ()))
         if self._room < 0:
             raise FormatError(
@@ -99,7 +99,7 @@ class Hdf5File:
         except DAMAGED as error:
             raise FormatError(
                 f"{self.where} is damaged or cut short: {what} cannot be read ({error}). "
-                "Fetch it again."
+                "Download it again."
             ) from None
 
 

@@ -1,7 +1,7 @@
 """ELMoForManyLangs: a directory of two pickled state dicts, two lexicons and two JSON files.
 
-Its quirks are undone here: `<bow>` and `<eow>` are swapped, the highway's gate is the share of what
-is carried, the architecture lies wherever `config_path` says on somebody else's machine.
+Its quirks are undone here: `<bow>` and `<eow>` are swapped; the highway's gate weights the input,
+not the transformed value; `config_path` names the architecture by a path on the author's machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relmo.formats.model_files import ModelFiles, find_json, read_text_bytes
 from relmo.formats.state_dict import read_state_dict
 from relmo.text.lexicon import CHARACTER_MARKS, WORD_MARKS, Lexicon
 
-# Both architectures that the package shipped say the same, whatever their names suggest.
+# Both architecture files of the package have the same content, despite their names.
 SHIPPED_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 SHIPPED: dict[str, Any] = {
     "encoder": {"projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
@@ -36,7 +36,7 @@ SHIPPED: dict[str, Any] = {
 
 
 def recognizes(source: ModelFiles) -> bool:
-    """Two state dicts beside a configuration that names an architecture."""
+    """Whether there are two state dicts and a configuration that names an architecture."""
     names = set(source.names())
     has_config = bool(find_json(source, "config_path"))
     return {"token_embedder.pkl", "encoder.pkl"} <= names and (
@@ -112,7 +112,7 @@ def _parse_architecture(
 
 
 def _read_lexicon(source: ModelFiles, name: str, marks: tuple[str, ...]) -> tuple[str, ...]:
-    """`token TAB id` a line; a line with the id alone means U+3000."""
+    """Read one `token TAB id` per line; a line with only the id means U+3000."""
     if name not in source.names():
         raise FormatError(f"{source.where}: {name} is missing.")
     where = f"{source.where}: {name}"
@@ -136,7 +136,7 @@ def _read_lexicon(source: ModelFiles, name: str, marks: tuple[str, ...]) -> tupl
 
 
 def _read_characters(source: ModelFiles) -> tuple[str, ...]:
-    """The characters, with `<bow>` where words begin: the original had it at their end."""
+    """Read the characters; `<bow>` and `<eow>` are swapped, as the original put `<bow>` last."""
     swapped = {"<bow>": "<eow>", "<eow>": "<bow>"}
     return tuple(swapped.get(c, c) for c in _read_lexicon(source, "char.dic", CHARACTER_MARKS))
 
@@ -144,7 +144,7 @@ def _read_characters(source: ModelFiles) -> tuple[str, ...]:
 def _convert_encoder(
     theirs: Mapping[str, Tensor], config: ModelConfig, where: str
 ) -> dict[str, Tensor]:
-    """Their names to ours; `ModelContents.check` looks at sizes."""
+    """Convert their names to ours; `ModelContents.check` checks the shapes."""
     tensors = dict(theirs)
     for layer, name in (("characters", "char_emb_layer"), ("words", "word_emb_layer")):
         if f"{name}.embedding.weight" in tensors:
@@ -158,7 +158,9 @@ def _convert_encoder(
                 raise FormatError(f"{where}: token_embedder.pkl: {key} {found}, expected {n} rows.")
             transform, gate = both.chunk(2)
             tensors[f"highways.{k}.transform.{part}"] = transform
-            tensors[f"highways.{k}.gate.{part}"] = -gate  # σ(−z) = 1 − σ(z): their gate carries
+            tensors[
+                f"highways.{k}.gate.{part}"
+            ] = -gate  # σ(−z) = 1 − σ(z), as their gate weights the input
     return {f"encoder.{name}": tensor.contiguous() for name, tensor in tensors.items()}
 
 

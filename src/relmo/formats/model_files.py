@@ -1,7 +1,7 @@
-"""Where a model's files lie: a folder, a zip archive, or paths named one by one.
+"""The files of a model: in a directory, in a zip archive, or given one by one.
 
-Readers see names and bytes only. Archive members are read in place, never extracted, and an archive
-with names or sizes that no model has is refused as a whole.
+Readers see only names and bytes. Archive members are read in place, never extracted. An archive
+with unsafe names or implausible sizes is refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MAX_WEIGHTS_BYTES = 16 << 30
 MAX_TEXT_BYTES = 256 << 20
 MAX_JSON_BYTES = 8 << 20
 MAX_MEMBERS = 10_000
-MAX_RATIO = 200  # weights hardly compress; more than this is a bomb
+MAX_RATIO = 200  # weights hardly compress; more than this is a zip bomb
 
-# What zipfile makes of a damaged archive depends on where in it the damage is.
+# Which error zipfile raises for a damaged archive depends on where the damage is.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -62,7 +62,7 @@ class ModelFiles(Protocol):
         ...
 
     def path(self, name: str) -> Path | None:
-        """Where the file lies on disk, if it does."""
+        """Path of the file, or None if it is not a file on disk."""
         ...
 
 
@@ -94,7 +94,7 @@ class Files:
             raise _unreadable(self._paths[name], error) from None
 
     def path(self, name: str) -> Path:
-        """Where the file lies on disk."""
+        """Path of the file."""
         return self._paths[name]
 
 
@@ -107,7 +107,7 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
         except DAMAGED as error:
             raise FormatError(
-                f"{path} is not a readable zip archive ({error}): fetch it again."
+                f"{path} is not a readable zip archive ({error}): download it again."
             ) from None
         members = [m for m in self._zip.infolist() if not m.is_dir()]
         if len(members) > MAX_MEMBERS:
@@ -124,7 +124,9 @@ class Archive:
         name = member.filename
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or parts[0] == "" or ":" in parts[0]:
-            raise FormatError(f"{self.where} has a member named {name!r}, outside of it. Refused.")
+            raise FormatError(
+                f"{self.where} has a member named {name!r}, outside of the archive. Refused."
+            )
         if stat.S_ISLNK(member.external_attr >> 16):
             raise FormatError(f"{self.where}: member {name!r} is a symbolic link. Refused.")
         if member.file_size > largest_unpacked(member.compress_size):
@@ -163,15 +165,15 @@ class Archive:
 
     def _damaged(self, name: str, why: object) -> FormatError:
         return FormatError(
-            f"{self.where}: member {name!r} is damaged ({why}): fetch the archive again."
+            f"{self.where}: member {name!r} is damaged ({why}): download the archive again."
         )
 
     def path(self, name: str) -> None:
-        """Members do not lie on disk."""
+        """None: members of an archive are not files on disk."""
 
 
 def is_there(path: Path) -> bool:
-    """Whether something lies there. What cannot even be asked for, a name too long, does not."""
+    """Whether the path exists; False for a name that is too long for the system."""
     try:
         return path.exists()
     except OSError:
@@ -179,11 +181,11 @@ def is_there(path: Path) -> bool:
 
 
 def open_model_files(path: Path) -> ModelFiles:
-    """A folder's or an archive's files; which of the two is seen from the content."""
+    """Open a directory or a zip archive."""
     try:
         if path.is_dir():
             return Files({p.name: p for p in path.iterdir() if p.is_file()}, str(path))
-        if path.is_file() and zipfile.is_zipfile(path):  # asked of a pipe, it would wait
+        if path.is_file() and zipfile.is_zipfile(path):  # is_zipfile would block on a pipe
             return Archive(path)
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -194,7 +196,7 @@ def open_model_files(path: Path) -> ModelFiles:
 
 
 def largest_unpacked(n_bytes: int) -> int:
-    """What so many bytes of a model may grow to; whatever grows more is a bomb."""
+    """Maximum plausible size of so many compressed bytes; more is a zip bomb."""
     return min(MAX_WEIGHTS_BYTES, MAX_RATIO * max(n_bytes, 1 << 20))
 
 
@@ -203,17 +205,17 @@ def _unreadable(path: Path, error: OSError) -> FormatError:
 
 
 def read_bytes(source: ModelFiles, name: str, limit: int) -> bytes:
-    """A whole file, unless it is larger than anything sensible."""
+    """Read a file, unless it is larger than `limit`."""
     if source.size(name) > limit:
         raise FormatError(
-            f"{source.where}: {name} has {source.size(name):,} bytes; at most {limit:,} make sense."
+            f"{source.where}: {name} has {source.size(name):,} bytes; expected at most {limit:,}."
         )
     with source.open(name) as stream:
         return stream.read(limit)
 
 
 def read_text_bytes(source: ModelFiles, name: str) -> bytes:
-    """A text file, unpacked where it is gzipped."""
+    """Read a text file, decompressed if it is gzipped."""
     data = read_bytes(source, name, MAX_TEXT_BYTES)
     if not data.startswith(GZIP_SIGNATURE):
         return data
@@ -221,7 +223,9 @@ def read_text_bytes(source: ModelFiles, name: str) -> bytes:
         with gzip.open(io.BytesIO(data)) as stream:
             text = stream.read(MAX_TEXT_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"{source.where}: {name} is damaged ({error}): fetch it again.") from None
+        raise FormatError(
+            f"{source.where}: {name} is damaged ({error}): download it again."
+        ) from None
     if len(text) > MAX_TEXT_BYTES:
         raise FormatError(
             f"{source.where}: {name} unpacks to over {MAX_TEXT_BYTES:,} bytes. Refused."
@@ -230,7 +234,7 @@ def read_text_bytes(source: ModelFiles, name: str) -> bytes:
 
 
 def read_text_head(source: ModelFiles, name: str, n: int) -> bytes:
-    """A text file's first bytes, unpacked where it is gzipped; none where that cannot be done."""
+    """First bytes of a text file, decompressed if it is gzipped; none if that fails."""
     head = source.head(name, 4096)
     if head.startswith(GZIP_SIGNATURE):
         try:
@@ -258,7 +262,7 @@ def find_json(source: ModelFiles, *keys: str) -> dict[str, dict[str, Any]]:
         try:
             value = json.loads(read_bytes(source, name, MAX_JSON_BYTES))
         except (ValueError, RecursionError):
-            continue  # something else that begins with a brace
+            continue  # not JSON, but begins with a brace
         if isinstance(value, dict) and all(key in value for key in keys):
             found[name] = value
     return found

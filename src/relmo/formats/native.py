@@ -1,6 +1,6 @@
 """relmo's own model directory.
 
-config.json         format_version, the model's configuration, where it came from
+config.json         format_version, the model's configuration, its origin
 model.safetensors   parameters under the names that `BiLm` gives them; softmax.*, remainder.*
 vocabulary.txt      the words of the softmax, where there is one
 lexicon.json        characters and words, for models of that scheme
@@ -38,7 +38,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 def recognizes(source: ModelFiles) -> bool:
-    """A configuration with a format version."""
+    """Whether there is a configuration with a format version."""
     return bool(find_json(source, "format_version", "model"))
 
 
@@ -77,7 +77,7 @@ def read(source: ModelFiles) -> ModelContents:
 def write(
     contents: ModelContents, directory: Path, dtype: Literal["float32", "float16"] = "float32"
 ) -> None:
-    """Write a model directory, all of it or nothing."""
+    """Write a model directory atomically."""
     tensors = dict(contents.tensors)
     if contents.softmax is not None:
         tensors["softmax.weight"] = contents.softmax.weight
@@ -120,7 +120,9 @@ def _read_tensors(source: ModelFiles) -> dict[str, Tensor]:
             return safetensors.torch.load_file(path)  # mapped, not copied
         return safetensors.torch.load(read_bytes(source, name, MAX_WEIGHTS_BYTES))
     except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise FormatError(f"{source.where}: {name} is damaged ({error}). Fetch it again.") from None
+        raise FormatError(
+            f"{source.where}: {name} is damaged ({error}). Download it again."
+        ) from None
 
 
 def _read_vocabulary(source: ModelFiles) -> Vocabulary | None:
@@ -170,8 +172,8 @@ An ELMo bidirectional language model in relmo's format.
 |---|---|
 | origin | {contents.origin} |
 | parameters | {contents.n_parameters:,} |
-| layers | {lstm.n_layers} a direction, cell {lstm.cell_dim}, output {config.output_dim} |
-| characters | {config.encoder.scheme}, at most {config.encoder.max_characters} a token |
+| layers | {lstm.n_layers} per direction, cell {lstm.cell_dim}, output {config.output_dim} |
+| characters | {config.encoder.scheme}, at most {config.encoder.max_characters} per token |
 | softmax | {softmax} |
 | tokenizer | {config.tokenizer} |
 {facts}

@@ -1,12 +1,12 @@
-"""The models that AI2 published, by name: downloaded once, then read from the cache."""
+"""The models that AI2 published, by name: downloaded once, then read from the cache directory."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from relmo.errors import ConfigError, FormatError
+from relmo.files import cache_directory as cache_directory
 from relmo.formats.download import download
 
 BASE_URLS = (
@@ -17,7 +17,7 @@ BASE_URLS = (
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """What is known of a published model; ``bytes`` and ``sha256`` are those of its weights."""
+    """A published model; ``bytes`` and ``sha256`` are those of its weights file."""
 
     name: str
     folder: str
@@ -29,7 +29,7 @@ class PublishedModel:
 
     @property
     def approximate_bytes(self) -> int:
-        """The size of the weights, told from the parameters (float32) where it is not known."""
+        """Size of the weights; estimated from the parameters (float32) if it is not known."""
         return 4 * self.n_parameters if self.bytes is None else self.bytes
 
 
@@ -64,33 +64,15 @@ _MODELS = (
 PUBLISHED = {model.name: model for model in _MODELS}
 
 
-def cache_directory() -> Path:
-    """Where downloads are kept: RELMO_CACHE, or "relmo" in the platform's cache directory."""
-    if own := os.environ.get("RELMO_CACHE"):
-        parent, name = own, ""
-    elif sys.platform == "win32":
-        parent, name = os.environ.get("LOCALAPPDATA") or "~/AppData/Local", "relmo"
-    elif sys.platform == "darwin":
-        parent, name = "~/Library/Caches", "relmo"
-    else:
-        parent, name = os.environ.get("XDG_CACHE_HOME") or "~/.cache", "relmo"
-    try:
-        return Path(parent).expanduser() / name
-    except RuntimeError as error:
-        raise ConfigError(
-            f"no home directory to keep downloads in, expected {parent}: set RELMO_CACHE"
-        ) from error
-
-
 def is_cached(model: str | PublishedModel) -> bool:
-    """Whether both files of the model are here, so that ``fetch`` asks no server."""
+    """Whether both files of the model are cached, so that ``fetch`` needs no network."""
     return all(path.is_file() for path in _paths(_look_up(model)))
 
 
 def fetch(
     model: str | PublishedModel, *, base_urls: Sequence[str] = BASE_URLS
 ) -> tuple[Path, Path]:
-    """Return the model's options.json and weights.hdf5 in the cache, downloaded where missing."""
+    """Return the model's options.json and weights.hdf5 in the cache, downloaded if missing."""
     model = _look_up(model)
     options, weights = _paths(model)
     if is_cached(model):
@@ -102,8 +84,8 @@ def fetch(
     )
     if os.environ.get("RELMO_OFFLINE", "") not in ("", "0"):
         raise FormatError(
-            f"model {model.name!r} is not in {options.parent}, and RELMO_OFFLINE forbids to "
-            f"download it: unset RELMO_OFFLINE, {by_hand}"
+            f"model {model.name!r} is not in {options.parent}, and RELMO_OFFLINE forbids "
+            f"downloading it: unset RELMO_OFFLINE, {by_hand}"
         )
     try:
         download([f"{base}{stem}_options.json" for base in base_urls], options)
@@ -116,7 +98,7 @@ def fetch(
     except FormatError as error:
         raise FormatError(
             f"model {model.name!r} could not be downloaded: {error}. Check the connection and try "
-            f"again (a cut download is continued), {by_hand}"
+            f"again (the download resumes), {by_hand}"
         ) from error
     return options, weights
 

@@ -1,6 +1,6 @@
-"""Reading pickled tensors that somebody else wrote: nothing in a pickle is ever run.
+"""Read pickled tensors from untrusted files without running code from the pickle.
 
-`weights_only=True` refuses a pickle that wants to; damage and trickery become a `FormatError`.
+`weights_only=True` refuses anything but tensors; damage and attacks become a `FormatError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relmo.errors import FormatError
 from relmo.formats.model_files import DAMAGED as DAMAGED_ARCHIVE
 from relmo.formats.model_files import MAX_WEIGHTS_BYTES, ModelFiles, read_bytes
 
-# What torch.load makes of a damaged pickle depends on where in it the damage is.
+# Which error torch.load raises for a damaged pickle depends on where the damage is.
 DAMAGED = (
     RuntimeError,
     LookupError,
@@ -36,7 +36,7 @@ DAMAGED = (
 
 
 def read_state_dict(source: ModelFiles, name: str) -> dict[str, Tensor]:
-    """A pickled dict of tensors; anything else in the pickle is refused before it can run."""
+    """Read a pickled dict of tensors; anything else in the pickle is refused and never run."""
     data = read_bytes(source, name, MAX_WEIGHTS_BYTES)
     where = f"{source.where}: {name}"
     _refuse_bomb(data, where)
@@ -50,26 +50,26 @@ def read_state_dict(source: ModelFiles, name: str) -> dict[str, Tensor]:
         ) from None
     except DAMAGED as error:
         reason = str(error).split("\n")[0]
-        raise FormatError(f"{where} is damaged ({reason}). Fetch it again.") from None
+        raise FormatError(f"{where} is damaged ({reason}). Download it again.") from None
     if not isinstance(state, Mapping) or not all(map(_is_plain, state.values())):
         raise FormatError(f"{where} is not a dict of plain floating-point tensors.")
     tensors = {str(key): tensor.detach() for key, tensor in state.items()}
     users = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
-    for key, tensor in tensors.items():  # each on its own, or it could not be written again
+    for key, tensor in tensors.items():  # no shared storage: safetensors could not write it
         if users[tensor.untyped_storage().data_ptr()] > 1:
             tensors[key] = tensor.clone()
     return tensors
 
 
 def _refuse_bomb(data: bytes, where: str) -> None:
-    """Newer pickles are zip archives, in which PyTorch never compresses anything."""
+    """Refuse a compressed archive: PyTorch never compresses its zip archives."""
     if not data.startswith(b"PK"):
         return
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             n_bytes = sum(member.file_size for member in archive.infolist())
     except DAMAGED_ARCHIVE as error:
-        raise FormatError(f"{where} is damaged ({error}). Fetch it again.") from None
+        raise FormatError(f"{where} is damaged ({error}). Download it again.") from None
     if n_bytes > len(data):
         raise FormatError(
             f"{where} would grow from {len(data):,} to {n_bytes:,} bytes, which no model does. "
@@ -78,7 +78,7 @@ def _refuse_bomb(data: bytes, where: str) -> None:
 
 
 def _is_plain(value: object) -> bool:
-    """A tensor whose every number is in memory: a stride of 0 could stand for terabytes."""
+    """Whether a tensor is dense: with a stride of 0, a small file could ask for terabytes."""
     return (
         isinstance(value, Tensor)
         and value.is_floating_point()

@@ -8,7 +8,6 @@ Nothing here keeps state between calls: what an LSTM remembers goes in and comes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -23,6 +22,7 @@ from relmo.model.bidirectional import run_layer
 from relmo.model.convolutions import max_pooled
 from relmo.model.int8 import Int8Matrix
 from relmo.model.lstm import ProjectedLstm
+from relmo.model.output import BiLmOutput, BiLmState, Packed
 from relmo.model.threads import run_in_two_threads
 from relmo.text.batch import Batch, Packing
 from relmo.text.characters import TokenIds
@@ -31,33 +31,6 @@ from relmo.text.characters import TokenIds
 MAX_TOKENS = 1024  # in the token encoder
 WINDOW_TOKENS = 1024  # in each direction's LSTMs
 BOTH = slice(0, 2)  # directions: 0 forward, 1 backward
-
-
-@dataclass(frozen=True)
-class BiLmState:
-    """What the 2L LSTMs remember of B sentences; direction 0 is forward, 1 backward."""
-
-    h: Tensor  # (2, L, B, P)
-    c: Tensor  # (2, L, B, H)
-
-    def select(self, rows: IntArray) -> BiLmState:
-        """The same for some of the sentences, or for all of them in another order."""
-        numbers = torch.from_numpy(rows).to(self.h.device)
-        return BiLmState(self.h.index_select(2, numbers), self.c.index_select(2, numbers))
-
-
-@dataclass(frozen=True)
-class BiLmOutput:
-    """Every layer's vectors: 0 the token encoder's, twice; j ≥ 1 LSTM j's [forward; backward]."""
-
-    layers: Tensor  # (L+1, B, T, 2P), zero where there is no token
-    mask: Tensor  # (B, T), True on real tokens
-    state: BiLmState  # where each sentence ended
-
-    def without_boundaries(self) -> BiLmOutput:
-        """The sentences' own tokens only: the first and the last vector of each are left out."""
-        mask = self.mask[:, 2:]
-        return BiLmOutput(self.layers[:, :, 1:-1] * mask[..., None], mask, self.state)
 
 
 class Highway(nn.Module):
@@ -194,14 +167,17 @@ class BiLm(nn.Module):
         self.backward_stack = LstmStack(config.lstm)
 
     def forward(self, batch: Batch, state: BiLmState | None = None) -> BiLmOutput:
-        """All layers of a batch of sentences, boundaries included, padded for work on top."""
-        x = self.encoder(batch.ids)  # (U, P)
-        index = torch.from_numpy(batch.index).to(x.device)
-        layers, state = self.contextualize(x, index, batch.packing, state)  # (L+1, N, 2P)
-        mask = torch.from_numpy(batch.mask).to(x.device)
-        padded = layers.new_zeros(len(layers), *mask.shape, layers.shape[-1])
-        padded[:, mask] = layers  # (L+1, B, T, 2P)
-        return BiLmOutput(padded, mask, state)
+        """All layers of a batch of sentences, boundaries included, padded for a network on top."""
+        with torch.set_grad_enabled(self.learns):
+            x = self.encoder(batch.ids)  # (U, P)
+            index = torch.from_numpy(batch.index).to(x.device)
+            layers, state = self.contextualize(x, index, batch.packing, state)  # (L+1, N, 2P)
+            return Packed(layers, batch.packing.lengths, state).padded()
+
+    @property
+    def learns(self) -> bool:
+        """Whether gradients are wanted: not where it is frozen, which is quicker."""
+        return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
 
     def quantize(self) -> BiLm:
         """Multiply in int8 from now on, for embedding only: the weights are frozen."""

@@ -1,4 +1,4 @@
-"""The output layer: what a right word costs among all words, or among a sample of them.
+"""The output layer and its cross-entropy loss: full softmax, or sampled softmax.
 
 Letters in shapes: M predictions, K samples, R rows, V words, P dim.
 

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from relmo.config import ObjectiveConfig, PretrainConfig
 from relmo.formats.contents import Softmax
-from relmo.model.bilm import BiLm, BiLmState
+from relmo.model.bilm import BiLm
+from relmo.model.output import BiLmState
 from relmo.model.samples import SoftmaxRows, sample_log_uniform
 from relmo.model.softmax import log_probabilities, softmax_loss
 from relmo.model.threads import between_products

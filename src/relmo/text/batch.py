@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relmo.arrays import IntArray
+from relmo.errors import ConfigError, DataError
 from relmo.text.characters import CharacterScheme, TokenIds
 
 T = TypeVar("T")
@@ -70,37 +69,65 @@ class Batch:
         ids: what the token encoder reads for the U distinct tokens.
         index: (N,) which of them each flat token is.
         packing: the reading order.
+        numbers: (B,) which of the sentences that were given each one is.
+        tokens: the U distinct tokens; None where sentences were given as character ids.
     """
 
     ids: TokenIds
     index: IntArray
     packing: Packing
-
-    @cached_property
-    def mask(self) -> NDArray[np.bool_]:
-        """(B, T) True on real tokens, boundaries included."""
-        places = np.arange(len(self.packing.sizes))
-        return np.asarray(places < self.packing.lengths[:, None])
+    numbers: IntArray
+    tokens: tuple[str, ...] | None
 
 
-def distinct_tokens(
-    sentences: Iterable[Sequence[str]], scheme: CharacterScheme
-) -> tuple[list[str], IntArray]:
-    """Add the boundaries; the distinct tokens in order of appearance, and each token's number."""
+def build_batch(
+    sentences: Sequence[Sequence[str]] | Sequence[IntArray],
+    scheme: CharacterScheme,
+    numbers: Sequence[int] | None = None,
+) -> Batch:
+    """Build a batch; here, and nowhere else, sentences get their two boundaries.
+
+    Args:
+        sentences: tokens, or character ids (tokens, C), of each; an empty one consists of its
+            boundaries.
+        scheme: turns tokens into ids.
+        numbers: which of the caller's sentences these are; counted from 0 when None.
+    """
+    packing = Packing([len(sentence) + 2 for sentence in sentences])
+    order = np.arange(len(sentences)) if numbers is None else np.array(numbers, dtype=np.int64)
+    if any(isinstance(sentence, np.ndarray) for sentence in sentences):
+        ids, index = _distinct_ids(cast(Sequence[IntArray], sentences), scheme)
+        return Batch(ids, index, packing, order, None)
     bounded = chain.from_iterable((scheme.begin, *s, scheme.end) for s in sentences)
-    numbers: dict[str, int] = {}
-    index = [numbers.setdefault(token, len(numbers)) for token in bounded]
-    return list(numbers), np.array(index, dtype=np.int64)
+    places: dict[str, int] = {}
+    index = np.array([places.setdefault(token, len(places)) for token in bounded], dtype=np.int64)
+    tokens = tuple(places)
+    return Batch(scheme.encode(tokens), index, packing, order, tokens)
 
 
-def build_batch(sentences: Sequence[Sequence[str]], scheme: CharacterScheme) -> Batch:
-    """Tokenised sentences as a batch; empty ones consist of their two boundaries."""
-    tokens, index = distinct_tokens(sentences, scheme)
-    return Batch(scheme.encode(tokens), index, Packing([len(s) + 2 for s in sentences]))
+def _distinct_ids(
+    sentences: Sequence[IntArray], scheme: CharacterScheme
+) -> tuple[TokenIds, IntArray]:
+    """Find the distinct rows of character ids, boundaries included, and each token's number."""
+    boundaries = scheme.encode([scheme.begin, scheme.end]).characters
+    if boundaries is None or scheme.encode([]).words is not None:
+        raise ConfigError("This model reads words, not character ids alone: give tokens.")
+    begin, end = boundaries[:1], boundaries[1:]
+    for sentence in sentences:
+        if not isinstance(sentence, np.ndarray) or sentence.ndim != 2:
+            raise DataError("Give all sentences of a batch as character ids (tokens, C), or none.")
+        if sentence.shape[1] != begin.shape[1] or sentence.dtype.kind not in "iu":
+            raise DataError(
+                f"Character ids are {sentence.dtype} {list(sentence.shape)}; this model reads "
+                f"integers (tokens, {begin.shape[1]})."
+            )
+    flat = np.concatenate([part for s in sentences for part in (begin, s, end)]).astype(np.int64)
+    distinct, index = np.unique(flat, axis=0, return_inverse=True)
+    return TokenIds(distinct, None), index.reshape(-1)
 
 
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Group sentences of like lengths, at most `max_tokens` tokens (or one sentence) a batch."""
+    """Group sentences of like lengths, at most `max_tokens` tokens (or one sentence) per batch."""
     batches: list[list[int]] = []
     room = 0
     for sentence in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):

@@ -66,18 +66,23 @@ class ByteCharacters:
         self.max_characters = max_characters
 
     def encode(self, tokens: Sequence[str]) -> TokenIds:
-        """Ids of shape (N, C); words are not looked at."""
+        """Return ids of shape (U, C); words are not looked at."""
+        # "ignore" drops lone surrogates, which UTF-8 cannot hold, as the older programs do.
+        most = self.max_characters - 2
+        words = [
+            b"?" if token in self._boundaries else token.encode("utf-8", "ignore")[:most]
+            for token in tokens
+        ]  # a boundary is a word of one character
+        lengths = np.array([len(word) for word in words], dtype=np.int64)
+        starts = np.cumsum(lengths) - lengths
+        rows = np.repeat(np.arange(len(words)), lengths)
+        columns = np.arange(len(rows)) - starts[rows] + 1
         ids = np.full((len(tokens), self.max_characters), PADDING, dtype=np.int64)
-        for row, token in zip(ids, tokens, strict=True):
-            boundary = self._boundaries.get(token)
-            if boundary is None:
-                # "ignore" drops lone surrogates, which UTF-8 cannot hold, as the older programs do.
-                word = token.encode("utf-8", "ignore")[: self.max_characters - 2]
-                row[1 : len(word) + 1] = np.frombuffer(word, dtype=np.uint8)
-                row[1 : len(word) + 1] += 1
-            else:
-                word = b"?"  # a boundary is a word of one character
-                row[1] = boundary
-            row[0] = BEGIN_WORD
-            row[len(word) + 1] = END_WORD
+        ids[rows, columns] = np.frombuffer(b"".join(words), dtype=np.uint8)
+        ids[rows, columns] += 1
+        ids[:, 0] = BEGIN_WORD
+        ids[np.arange(len(words)), lengths + 1] = END_WORD
+        for row, token in enumerate(tokens):
+            if token in self._boundaries:
+                ids[row, 1] = self._boundaries[token]
         return TokenIds(ids, None)

@@ -1,4 +1,4 @@
-"""Treebanks in CoNLL-U: words and their parts of speech."""
+"""Read treebanks in CoNLL-U: words and their part-of-speech tags."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class TaggedSentence:
 
 
 def read_conllu(source: str | Path) -> Iterator[TaggedSentence]:
-    """The sentences of a file, with universal parts of speech.
+    """Yield the sentences of a file, with universal part-of-speech tags (UPOS).
 
-    Words are those of the syntax: of `don't`, written 1-2, its parts `do` and `n't`; words that are
-    only meant (8.1) are left out.
+    Tokens are syntactic words: a multiword token such as `don't` (id 1-2) is skipped in favour of
+    its words `do` and `n't`, and empty nodes (id 8.1) are skipped.
     """
     tokens: list[str] = []
     tags: list[str] = []

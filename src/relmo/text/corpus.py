@@ -1,4 +1,4 @@
-"""Text in files: which they are, and their lines, read as a stream, packed or not."""
+"""Find text files and stream their lines, compressed or not."""
 
 import bz2
 import codecs
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _CHUNK = 1 << 16
-_BZIP2_STARTS = (b"1AY&SY", b"\x17rE8P\x90")  # after "BZh9": of a block, and of an empty file
+_BZIP2_STARTS = (
+    b"1AY&SY",
+    b"\x17rE8P\x90",
+)  # bytes 4 to 9 of a file with a block, and of an empty file
 _ERRORS = ("strict", "replace", "ignore", "backslashreplace")
 
 
 def find_texts(arguments: Sequence[str]) -> list[str]:
-    """The files that files, directories, patterns (`*`, `?`, `[]`, `**`) and "-" stand for.
+    """Expand files, directories, patterns (`*`, `?`, `[]`, `**`) and "-" into a list of files.
 
-    A directory stands for all files below it. Hidden files and directories are left out unless
-    they are named outright; no other file is: one that is not text is named when it is read.
-    Order is that of the arguments, sorted by path within each; a file named twice comes once.
+    A directory means all files below it. Hidden files and directories are skipped unless they are
+    named explicitly. A file that is not text raises an error only when it is read. The order is
+    that of the arguments, sorted by path within each; a file named twice is listed once.
     """
     found: dict[str | Path, str] = {}
     for argument in arguments:
@@ -47,7 +50,7 @@ def find_texts(arguments: Sequence[str]) -> list[str]:
 
 def _matches(argument: str) -> list[Path]:
     try:
-        if argument and Path(argument).exists():  # a name may hold a bracket and mean it
+        if argument and Path(argument).exists():  # a file name may contain brackets
             return [Path(argument)]
         # Unlike Path.glob this leaves hidden files out, as shells do.
         return sorted(map(Path, glob.glob(argument, recursive=True)))  # noqa: PTH207
@@ -76,18 +79,21 @@ def read_lines(
     A line ends at `\n` alone; a `\r` before it and a byte order mark at the start are dropped.
     Blank lines are kept. Gzip, bzip2 and zstd are recognised by their content. Bytes that do not
     decode raise `DataError`, or are treated as Python's "replace", "ignore" and "backslashreplace"
-    do. The file is opened at once, and read as its lines are asked for.
+    do. The file is opened at once and read lazily.
 
     Args:
         source: the file, or "-".
         encoding: of the text.
         errors: what to do with bytes that do not decode.
-        longest: cut a line when this many characters are there, at a space if one is near, so
-            that memory is bounded whatever the file holds.
-        advance: called with the number of bytes, still packed, at each read from the file.
+        longest: cut lines that are longer than this many characters, at a space if one is near,
+            so that memory is bounded.
+        advance: called with the number of (compressed) bytes of each read from the file.
     """
     if errors not in _ERRORS:
-        raise ConfigError(f"Unknown --errors {errors!r}: expected one of {', '.join(_ERRORS)}.")
+        raise ConfigError(
+            f"Unknown value of errors, {errors!r}: expected one of {', '.join(_ERRORS)}.",
+            settings=["errors"],
+        )
     try:
         if codecs.lookup(encoding).name in ("idna", "punycode"):
             raise LookupError("these are for names of hosts")
@@ -95,7 +101,9 @@ def read_lines(
         decoder = codecs.getincrementaldecoder(encoding)(errors)
     except (LookupError, ValueError):
         expected = "a text encoding of Python's, such as utf-8, latin-1, cp1252 or utf-16"
-        raise ConfigError(f"Unknown --encoding {encoding!r}: expected {expected}.") from None
+        raise ConfigError(
+            f"Unknown encoding {encoding!r}: expected {expected}.", settings=["encoding"]
+        ) from None
     name = "standard input" if source == "-" else str(source)
     return _lines(open_bytes(source, advance), name, encoding, decoder, longest)
 
@@ -103,9 +111,9 @@ def read_lines(
 def open_bytes(
     source: str | Path, advance: Callable[[int], object] | None = None
 ) -> io.BufferedReader:
-    """Open a file, or standard input if `source` is "-", as the bytes that it holds."""
+    """Open a file, or standard input if `source` is "-", in binary mode."""
     if source == "-" and not sys.stdin:
-        raise DataError("Standard input is closed. Name a file, or send the text in by a pipe.")
+        raise DataError("Standard input is closed. Name a file, or pipe the text in.")
     try:
         if source == "-":
             stream = _standard_input()
@@ -122,7 +130,7 @@ def open_bytes(
 
 
 class _CountedFile(io.FileIO):
-    """A file that tells how many bytes are read from it."""
+    """A file that reports how many bytes are read from it."""
 
     def __init__(self, path: str | Path, advance: Callable[[int], object]) -> None:
         super().__init__(path)
@@ -135,7 +143,7 @@ class _CountedFile(io.FileIO):
 
 
 def _standard_input() -> BinaryIO:
-    """A reader of our own: Python aborts if a thread still holds `sys.stdin` when it exits."""
+    """Open standard input anew: Python aborts if a thread still holds `sys.stdin` at exit."""
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
     except io.UnsupportedOperation:  # replaced by something that is no file
@@ -150,7 +158,7 @@ def _lines(
     longest: int | None,
 ) -> Iterator[str]:
     n_bytes = n_lines = 0  # read so far
-    n_cut = 0  # bytes of the line that is being read, in pieces that were cut off
+    n_cut = 0  # bytes of the current line in pieces that were cut off
     unfinished: list[str] = []  # pieces of a line that goes on in the next chunk
     failure: UnicodeDecodeError | None = None
     for chunk in _chunks(stream, name):
@@ -160,13 +168,15 @@ def _lines(
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 failure = error
-                # The codec's `object` is what it had kept back, then the chunk: they end together.
+                # The error's `object` is bytes kept from before plus the chunk: both end together.
                 offset = n_bytes + len(chunk) - len(error.object) + error.start
                 decoder.setstate(state)
                 text = decoder.decode(chunk[: max(0, offset - n_bytes)])
         except UnicodeError as error:  # utf-16 or utf-32 without a byte order mark
-            advice = f"Give the byte order as well: --encoding {encoding}-le"
-            raise DataError(f"Cannot read {name}: {error}. {advice}.") from error
+            advice = f"Give the byte order as well, such as {encoding}-le"
+            raise DataError(
+                f"Cannot read {name}: {error}. {advice}.", settings=["encoding"]
+            ) from error
         if n_lines == 0 and not any(unfinished):
             text = text.removeprefix("\ufeff")
         first, *others = text.split("\n")
@@ -184,14 +194,19 @@ def _lines(
     line = "".join(unfinished)
     if failure:
         in_line = n_cut + _n_bytes(line, encoding) if n_lines else offset
-        raise DataError(
-            f"{name}, line {n_lines + 1}: found the byte 0x{failure.object[failure.start]:02x} at "
-            f"offset {in_line} of the line (offset {offset} of the text), "
-            f"which is not {encoding} ({failure.reason}). Give the encoding of the text with "
-            "--encoding, or put a replacement character there with --errors replace."
-        ) from failure
+        where = f"offset {in_line} of the line (offset {offset} of the text)"
+        raise _undecodable(f"{name}, line {n_lines + 1}", where, encoding, failure) from failure
     if line:
         yield line
+
+
+def _undecodable(line: str, where: str, encoding: str, error: UnicodeDecodeError) -> DataError:
+    return DataError(
+        f"{line}: found the byte 0x{error.object[error.start]:02x} at {where}, which is not "
+        f"{encoding} ({error.reason}). Give the right encoding of the text, or errors=replace to "
+        "put a replacement character there.",
+        settings=["encoding", "errors"],
+    )
 
 
 def _cut(line: str) -> tuple[str, str]:
@@ -206,7 +221,7 @@ def _n_bytes(text: str, encoding: str) -> int:
 
 
 def _chunks(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
-    """Yield the bytes, unpacked if they begin as packed ones do, and an empty chunk at the end."""
+    """Yield the bytes, decompressed if need be, and an empty chunk at the end."""
     packing = ""
     try:
         start = stream.peek(10)
@@ -225,17 +240,19 @@ def _chunks(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
     except (EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"Cannot read {name}: {error.strerror}. Check the disk.") from error
-        raise DataError(f"{name} is damaged {packing}: {error}. Fetch or pack it again.") from error
+        raise DataError(
+            f"{name} is damaged {packing}: {error}. Download or compress it again."
+        ) from error
     finally:
         if stream is not getattr(sys.stdin, "buffer", None):
             stream.close()
 
 
 def _unpack_zstd(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
-    """Yield what the frames hold; an error in them is raised as an `EOFError`."""
+    """Yield the decompressed frames; damage is raised as an `EOFError`."""
     start_frame, damage = _zstd(name)
     frame = start_frame()
-    # A little at a time: a byte may unpack to tens of thousands.
+    # In small pieces: one byte may decompress to tens of thousands.
     while packed := stream.read1(256):
         while packed:
             if frame.eof:
@@ -252,7 +269,7 @@ def _unpack_zstd(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
 
 
 def _zstd(name: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """What starts to unpack a frame, and what it raises when the frame is damaged."""
+    """Return what builds a decompressor for a frame, and the error it raises on damage."""
     if sys.version_info >= (3, 14):
         from compression import zstd
 
@@ -261,7 +278,7 @@ def _zstd(name: str) -> tuple[Callable[[], Any], type[Exception]]:
         import zstandard
     except ImportError as error:
         raise ConfigError(
-            f"{name} is packed with zstd. To read it needs the package zstandard, which is not "
+            f"{name} is compressed by zstd. Reading it needs the package zstandard, which is not "
             "installed. Install it with: pip install 'relmo[zstd]'"
         ) from error
     return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError

@@ -1,4 +1,4 @@
-"""A word marked in its sentence: "The [cat] sat"."""
+"""Parse a sentence with one word marked by brackets: "The [cat] sat"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARK = regex.compile(r"\[([^\[\]]*)\]")
 
 @dataclass(frozen=True)
 class MarkedSentence:
-    """Tokens, and the place of the one that is meant."""
+    """Tokens, and the index of the marked one."""
 
     tokens: tuple[str, ...]
     place: int
@@ -26,10 +26,10 @@ class MarkedSentence:
 
 
 def parse_marked(text: str, tokenize: Tokenizer) -> MarkedSentence:
-    """Take the marks away, tokenise, and find the token between them.
+    """Remove the brackets, tokenise, and find the token that they were around.
 
     Raises:
-        DataError: There is not exactly one mark, or it is not around exactly one token.
+        DataError: There is not exactly one pair of brackets, or it is not around exactly one token.
     """
     marks = list(_MARK.finditer(text))
     if len(marks) != 1:
@@ -47,6 +47,7 @@ def parse_marked(text: str, tokenize: Tokenizer) -> MarkedSentence:
         found = " ".join(tokens[i].text for i in inside) or "nothing"
         raise DataError(
             f"The mark is around {mark[1]!r}, which the tokenizer splits as {found!r}: mark one "
-            "token, all of it. Other tokenizers split otherwise: --tokenizer."
+            "whole token, or choose another tokenizer.",
+            settings=["tokenizer"],
         )
     return MarkedSentence(tuple(token.text for token in tokens), inside[0])

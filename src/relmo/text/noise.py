@@ -1,8 +1,8 @@
-"""Other case for some of the sentences that a model reads while it learns.
+"""Case noise: data augmentation that changes the case of some training sentences.
 
-Books mind the case of their letters; letters, chats and headlines do not. A model that reads some
-sentences in lower case, With Capitals Everywhere or IN CAPITALS learns that the words are the same.
-What it has to predict stays as it was written.
+Books use capitals by the rules; chats and headlines do not. A model that reads some sentences in
+lower case, With Capitals Everywhere or IN CAPITALS learns that the words are the same. Only the
+input changes; the targets keep their case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relmo.text.characters import CharacterScheme
 
 
 def capitalize(word: str) -> str:
-    """Make the first letter a capital and leave the others."""
+    """Make the first letter a capital and keep the others."""
     return word[:1].upper() + word[1:]
 
 
@@ -23,16 +23,16 @@ CASES: tuple[Callable[[str], str], ...] = (str.lower, capitalize, str.upper)
 
 
 class CaseNoise:
-    """Changes the case of a share of the sentences, each of `CASES` as often as the others."""
+    """Changes the case of a share of the sentences, to each of `CASES` equally often."""
 
     def __init__(self, share: float, seed: int, scheme: CharacterScheme) -> None:
         self._share, self._seed = share, seed
         self._boundaries = {scheme.begin, scheme.end}
 
     def apply(self, words: list[str], *place: int) -> list[str]:
-        """What is read of a sentence: it depends on the seed and the place alone.
+        """The words of a sentence, perhaps in another case; depends only on the seed and the place.
 
-        A word that another case makes a boundary, as it does of "<s>", stays as it is.
+        A word that would become a boundary token ("<s>" to "<S>") keeps its case.
         """
         if not self._share:
             return words
@@ -45,5 +45,5 @@ class CaseNoise:
 
 
 def mix_seed(*numbers: int) -> int:
-    """One number below 2**63 of several, in which each of them matters."""
+    """Mix several numbers into one seed below 2**63."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

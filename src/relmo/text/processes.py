@@ -1,4 +1,4 @@
-"""Work on text that is shared among processes."""
+"""Run work on text in several processes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Advance = Callable[[int], object]
 def work_in_processes(
     work: Callable[[T, Advance], R], items: Sequence[T], n_workers: int, advance: Advance
 ) -> list[R]:
-    """What `work` makes of each item, in order; `advance` hears what it advances.
+    """Run `work` on each item in a process pool; return its results in order.
 
-    An error in one of the processes, or Ctrl-C in this one, ends all of them where they next
-    advance.
+    `advance` receives the progress that `work` reports. After an error in one of the processes, or
+    Ctrl-C in this one, each process stops when it next reports progress.
     """
     context = multiprocessing.get_context("spawn")
     n_done, stop = context.Value("q"), context.Event()
@@ -51,20 +51,20 @@ def work_in_processes(
 
 
 def worker_died(error: BrokenProcessPool, advice: str) -> DataError:
-    """The error to raise; `advice` is for when memory ran out."""
+    """The error for a worker process that died; `advice` says what to do if memory ran out."""
     return DataError(
         f"A worker process has died ({error}). If memory ran out, {advice}. In a script of your "
         'own, call relmo under `if __name__ == "__main__":`, as every worker imports the script.'
     )
 
 
-_worker: tuple[Any, Any]  # in a worker process: its parent's count and its sign to stop
+_worker: tuple[Any, Any]  # in a worker process: the shared counter and the stop event
 
 
 def _start_worker(n_done: Any, stop: Any) -> None:
     global _worker
     _worker = n_done, stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

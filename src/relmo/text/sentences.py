@@ -1,15 +1,15 @@
-"""Prose to sentences.
+"""Split prose into sentences.
 
-A blank line ends a paragraph. Whether any other line end does is a matter of the text: many wrap
-their lines at some width, others have a paragraph a line and no blank lines. `_is_wrapped` decides
-it for a file by its beginning: in wrapped text, most of what is on lines that another follows is
-on lines that are short and end in the middle of a sentence.
+A blank line ends a paragraph. Other line ends depend on the text: some texts wrap their lines at a
+fixed width, others have one paragraph per line and no blank lines. `_is_wrapped` decides this for a
+file by its beginning: text counts as wrapped if most characters of lines that are followed by
+another line are on short lines that end in the middle of a sentence.
 
-Wrapped lines are joined with a space, but for
+Wrapped lines are joined with a space, except for
 
 * scripts that are written without spaces (Han, kana, Thai, Lao, Khmer, Burmese);
-* a word broken after its hyphen: `drawing-` `room` is `drawing-room`, and so is the rare `mean-`
-  `while`, as only a dictionary can tell; a soft hyphen goes.
+* a word broken after its hyphen: `drawing-` `room` becomes `drawing-room`. So does the rarer
+  `mean-` `while`, as only a dictionary could tell them apart. A soft hyphen is removed.
 
 Paragraphs are split by sentencex, which knows the abbreviations and quotation marks of many
 languages, and keeps a speech in quotation marks in one piece.
@@ -23,8 +23,8 @@ import regex
 from relmo.errors import ConfigError
 from relmo.text.corpus import read_lines
 
-LONGEST_LINE = 1 << 20  # characters; more come in pieces
-_LONGEST_PARAGRAPH = 100_000  # characters; sentencex takes quadratic time in them
+LONGEST_LINE = 1 << 20  # characters; longer lines are cut into pieces
+_LONGEST_PARAGRAPH = 100_000  # characters; sentencex needs time quadratic in them
 _LONGEST_WRAPPED = 120  # characters of a line
 _SAMPLE = 1 << 20  # characters of a file that decide whether its lines are wrapped
 
@@ -39,7 +39,7 @@ _NO_SPACE = regex.compile(
     r"| (?<=\p{L}[-‐]\n)(?=\p{L}) )".replace(" ", ""),
     _FLAGS,
 )
-_CLOSING = "』」】）》〉〕］｝"  # sentencex leaves some of them to the next sentence
+_CLOSING = "』」】）》〉〕］｝"  # sentencex puts some of them into the next sentence
 
 
 def read_sentences(
@@ -51,16 +51,16 @@ def read_sentences(
     errors: str = "strict",
     advance: Callable[[int], object] | None = None,
 ) -> Iterator[str]:
-    """The sentences of a file, or of standard input if `source` is "-", as a stream.
+    """Stream the sentences of a file, or of standard input if `source` is "-".
 
     Args:
         source: the file, or "-".
-        lines: a line is a sentence, and blank lines are nothing; otherwise it is prose.
-        language: of prose, as ISO 639 writes it ("en", "zh"); others than sentencex knows are
-            split by general rules.
+        lines: one sentence per line, blank lines skipped; otherwise the text is prose.
+        language: ISO 639 code of the language of prose ("en", "zh"). Languages that sentencex
+            does not know are split by general rules.
         encoding: of the text.
         errors: what to do with bytes that do not decode, as for `read_lines`.
-        advance: called with the number of bytes at each read, as by `read_lines`.
+        advance: called with the number of bytes of each read, as by `read_lines`.
     """
     split = None if lines else build_splitter(language)
     text = read_lines(
@@ -73,23 +73,25 @@ def read_sentences(
 
 
 def build_splitter(language: str) -> Callable[[str], list[str]]:
-    """What splits a paragraph into sentences.
+    """Return a function that splits a paragraph into sentences.
 
     Raises:
-        ConfigError: `language` is no code of a language, or sentencex is not installed.
+        ConfigError: `language` is not a language code, or sentencex is not installed.
     """
     if not regex.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9-]+)?", language):
         raise ConfigError(
             f"Unknown language {language!r}: expected the ISO 639 code of a language, such as "
-            "en, de or zh."
+            "en, de or zh.",
+            settings=["language"],
         )
     try:
         from sentencex import segment
     except ImportError as error:
         raise ConfigError(
-            "To split prose into sentences needs the package sentencex, which is not installed. "
-            "Install it with: pip install 'relmo[sentences]', or give one sentence a line and "
-            "--lines."
+            "Splitting prose into sentences needs the package sentencex, which is not installed. "
+            "Install it with: pip install 'relmo[sentences]', or give text with one "
+            "sentence per line.",
+            settings=["lines"],
         ) from error
 
     def split(paragraph: str) -> list[str]:
@@ -123,7 +125,7 @@ def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _is_wrapped(sample: list[str]) -> bool:
-    """Whether lines end where the page does, by the characters of lines that another follows."""
+    """Whether lines are wrapped, decided by the characters of lines that another line follows."""
     n_characters = n_wrapped = 0
     for line, following in pairwise(sample):
         if following:
@@ -134,7 +136,7 @@ def _is_wrapped(sample: list[str]) -> bool:
 
 
 def _join(lines: Iterable[str]) -> Iterator[str]:
-    """Join wrapped lines into one paragraph, or several if it is long."""
+    """Join wrapped lines into one paragraph, or several if it is too long."""
     waiting: list[str] = []
     n_characters = 0
     for line in chain.from_iterable(map(_cut, lines)):

@@ -1,7 +1,8 @@
-"""The tables that a shard consists of: filled, written, and checked when they are read again.
+"""The tables of a shard: filled, written, and checked when they are read again.
 
-A shard is a safetensors file: `ids` (N,) of its tokens in its own table of distinct words, `ends`
-(S,) of its sentences, and the table by falling frequency: `words` (UTF-8), `word_ends`, `counts`.
+A shard is a safetensors file. `ids` (N,) are its tokens, as indices into the shard's own table of
+distinct words; `ends` (S,) are the ends of its sentences. The table of words is sorted by falling
+frequency: `words` (UTF-8, concatenated), `word_ends`, `counts`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from relmo.errors import FormatError
 from relmo.files import written_atomically
 
-FORMAT = "relmo shard 1"  # a new number whenever sentences or tokens come out differently
-_LAST = ", last"  # of its text
+FORMAT = "relmo shard 1"  # increase it whenever sentences or tokens change
+_LAST = ", last"  # marks the last shard of a unit
 _MAX_TOKENS, _MAX_WORDS, _MAX_CHARACTERS = 1 << 23, 1 << 20, 1 << 26  # of a shard
 _BOUNDARIES = frozenset(("<S>", "</S>"))
 _DTYPES = {
@@ -39,7 +40,7 @@ class Draft:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next sentence should go to another, so that memory is bounded."""
+        """Whether the next sentence should go to a new shard, so that memory is bounded."""
         return (
             len(self._ids) >= _MAX_TOKENS
             or len(self._numbers) >= _MAX_WORDS
@@ -47,7 +48,7 @@ class Draft:
         )
 
     def add(self, tokens: list[str]) -> None:
-        """Add a sentence, unless nothing is in it."""
+        """Add a sentence, unless it is empty."""
         if not _BOUNDARIES.isdisjoint(tokens):
             tokens = [token for token in tokens if token not in _BOUNDARIES]
         if tokens:
@@ -57,14 +58,14 @@ class Draft:
             self._n_characters += sum(map(len, tokens))
 
     def write(self, cache: Path, key: str, number: int, *, last: bool) -> Path:
-        """Write the shard of that number; `last` says that the text ends with it."""
+        """Write the shard with this number; `last` marks the last shard of its unit."""
         ids = np.asarray(self._ids, dtype=np.int32)
         counts = np.bincount(ids, minlength=len(self._numbers))
         order = np.argsort(-counts, kind="stable")
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         words = list(self._numbers)
-        # "replace", as some encodings let lone surrogates through
+        # "replace": some encodings let lone surrogates through
         encoded = [words[i].encode("utf-8", "replace") for i in order.tolist()]
         tables: dict[str, np.ndarray] = {
             "ids": rank[ids],
@@ -73,7 +74,9 @@ class Draft:
             "word_ends": np.cumsum([len(word) for word in encoded], dtype=np.int64),
             "counts": counts[order].astype(np.int64),
         }
-        metadata = {"format": FORMAT + _LAST * last}  # one entry: several come in any order
+        metadata = {
+            "format": FORMAT + _LAST * last
+        }  # one entry, as safetensors does not keep the order of several
         path = cache / f"{key}-{number}.safetensors"
         with written_atomically(path) as partial_file:
             partial_file.write_bytes(safetensors.numpy.save(tables, metadata))
@@ -81,7 +84,7 @@ class Draft:
 
 
 def find_shards(cache: Path, key: str) -> list[Path]:
-    """The shards of a unit if all of them are there and whole."""
+    """The shards of a unit if all of them exist and are undamaged, else an empty list."""
     paths: list[Path] = []
     is_last = False
     while not is_last:
@@ -94,10 +97,10 @@ def find_shards(cache: Path, key: str) -> list[Path]:
 
 
 def check_shard(path: Path) -> bool:
-    """Whether a shard is the last that its text gave.
+    """Check a shard; return whether it is the last of its unit.
 
     Raises:
-        FormatError: It is missing, damaged or something else.
+        FormatError: It is missing, damaged or of another format.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -128,7 +131,7 @@ def _fit_together(tables: dict[str, np.ndarray]) -> bool:
     return bool(
         len(counts) == len(word_ends)
         and all(_are_ends(e, len(t)) for e, t in ((ends, ids), (word_ends, words)))
-        and np.all(words[word_ends[:-1]] & 0xC0 != 0x80)  # no cut within a character
+        and np.all(words[word_ends[:-1]] & 0xC0 != 0x80)  # no word ends inside a UTF-8 character
         and b"\n" not in words.tobytes()
         and not (len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(counts))
         and np.array_equal(np.bincount(ids, minlength=len(counts)), counts)
@@ -136,6 +139,6 @@ def _fit_together(tables: dict[str, np.ndarray]) -> bool:
 
 
 def _are_ends(ends: np.ndarray, total: int) -> bool:
-    """Whether they cut `total` things into pieces, none of them empty."""
+    """Whether `ends` splits `total` items into consecutive pieces, none of them empty."""
     lengths = np.diff(ends, prepend=0)
     return bool(np.all(lengths > 0)) and (int(ends[-1]) if len(ends) else 0) == total

@@ -1,12 +1,12 @@
-"""A corpus prepared once: sentences as numbers of words, in files that are mapped into memory.
+"""A prepared corpus: tokenised sentences as word indices, in memory-mapped files (shards).
 
-A unit of work is a file, or several small ones in a row. It becomes one shard or more, named by a
-hash of its bytes and of all that the result depends on, so that the same text is never tokenised
-twice; a changed file is prepared again, with those that share its unit. Shards know nothing of
-each other: they can be prepared on several machines, and only what is looked at is in memory.
+A unit of work is one file, or several small consecutive files. It becomes one or more shards, named
+by a hash of the files' bytes and of all settings that the result depends on. So the same text is
+never tokenised twice, and a changed file is prepared again together with the others of its unit.
+Shards are independent of each other: several machines can prepare them.
 
-Sentences have no boundaries yet. A token `<S>` or `</S>` of the text is left out, as it would be
-taken for one; `<UNK>` stays, as the unknown word that it is.
+Sentences are stored without boundaries. A token `<S>` or `</S>` in the text is left out, as it
+would be taken for a boundary; `<UNK>` is kept, as the unknown word.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNIT_BYTES = 2 << 20
 
 
 class Words:
-    """The distinct words of a shard, each decoded when it is asked for."""
+    """The distinct words of a shard, decoded on access."""
 
     def __init__(self, text: np.ndarray, ends: np.ndarray) -> None:
         self._text, self._ends = text, ends
@@ -61,11 +61,13 @@ class Words:
 
 
 class Shard:
-    """A prepared piece of text, mapped into memory; trusted, so `check_shard` strange ones first.
+    """A memory-mapped piece of prepared text.
+
+    It is not validated here: run `check_shard` first on shards from elsewhere.
 
     Attributes:
-        key: hash of what it was made of, and its number among the shards of that.
-        ids: (N,) each token's place in `words`.
+        key: hash of its unit and settings, and its number within the unit.
+        ids: (N,) index of each token in `words`.
         ends: (S,) where each sentence ends in `ids`.
         words: the distinct words, by falling frequency.
         counts: (U,) how often each of them occurs.
@@ -89,7 +91,7 @@ class Shard:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(S,) tokens of each sentence, at least one."""
+        """(S,) number of tokens of each sentence, at least 1."""
         return np.diff(self.ends, prepend=0)
 
     def sentence(self, index: int) -> list[str]:
@@ -136,7 +138,7 @@ class Corpus:
 
     @cached_property
     def key(self) -> str:
-        """Hash of all that the shards were made of, in their order."""
+        """Hash of the keys of all shards, in order."""
         keys = "\n".join(shard.key for shard in self.shards)
         return hashlib.blake2b(keys.encode(), digest_size=16).hexdigest()
 
@@ -151,7 +153,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """All that shards depend on, but for the bytes of the text."""
+    """The settings that shards depend on, besides the bytes of the text."""
 
     tokenizer: str
     lines: bool
@@ -177,20 +179,20 @@ def prepare_corpus(
     errors: str = "strict",
     workers: int | None = None,
 ) -> Corpus:
-    """Split and tokenise text into shards, or find them in `cache`.
+    """Split and tokenise text into shards, or reuse those in `cache`.
 
     Args:
-        texts: files, packed or not, and "-" for standard input.
+        texts: files, compressed or not, and "-" for standard input.
         tokenizer: name of one of `TOKENIZERS`.
-        lines: a line is a sentence; otherwise it is prose.
-        language: of prose, as for `read_sentences`.
-        cache: directory of the shards, made if need be.
+        lines: one sentence per line; otherwise the text is prose.
+        language: language of prose, as for `read_sentences`.
+        cache: directory of the shards, created if missing.
         encoding: of the texts.
         errors: what to do with bytes that do not decode, as for `read_lines`.
-        workers: processes to share the work, as many as there are processors unless given.
+        workers: number of processes. Default: one per core.
     """
     if workers is not None and workers < 1:
-        raise ConfigError(f"--workers is {workers}; expected 1 or more.")
+        raise ConfigError(f"The number of workers is {workers}; expected 1 or more.")
     build_tokenizer(tokenizer)
     if not lines:
         build_splitter(language)
@@ -213,7 +215,7 @@ def prepare_corpus(
 
 @contextmanager
 def _regular_files(texts: Sequence[str], cache: Path) -> Iterator[list[Path]]:
-    """Files that can be read twice: what is none, such as standard input, is copied first."""
+    """Files that can be read twice: standard input and pipes are copied first."""
     files = [Path(text) for text in texts]
     with ExitStack() as copies:
         for number, text in enumerate(texts):
@@ -248,7 +250,7 @@ def _units(files: Sequence[Path]) -> list[list[Path]]:
 def _prepare(
     recipe: _Recipe, cache: Path, files: list[Path], advance: Callable[[int], object]
 ) -> list[Path]:
-    """Write the shards of a unit, unless they are there; their paths."""
+    """Write the shards of a unit unless they exist already; return their paths."""
     digest = hashlib.blake2b(str(recipe).encode(), digest_size=16)
     for file in files:
         content = hashlib.blake2b()

@@ -1,21 +1,21 @@
-"""Text to tokens, each with its place in the text: one small interface, four ways to split.
+"""Four tokenizers with one interface: text to tokens with character offsets.
 
-`input[token.start:token.end] == token.text` always, tokens come in order and never overlap, and
-no character is lost: the tokens joined are the text without its whitespace. Whitespace is what
-`str.split()` splits at (so also U+00A0, U+3000 and U+001C to U+001F) and never U+200B.
+Always: `input[token.start:token.end] == token.text`; tokens are in order and do not overlap; the
+concatenated tokens are the text without its whitespace. Whitespace is what `str.split()` splits at
+(including U+00A0, U+3000 and U+001C to U+001F, but not U+200B).
 
-What `words` decides where usage differs:
+The conventions of `words`:
 
-* English clitics come off as in the Penn Treebank and the One Billion Word corpus: `do n't`,
+* English clitics are split off as in the Penn Treebank and the One Billion Word corpus: `do n't`,
   `it 's`, `the dogs '`; `cannot`, `o'clock`, `O'Brien`, `y'all` and `rock'n'roll` stay whole.
-* French and Italian elisions (`l' homme`, `qu' il`, `dell' arte`) come off before a vowel or h
-  only, so that `c'mon` and `m'lady` stay whole (and `D' Angelo` does not).
+* French and Italian elisions (`l' homme`, `qu' il`, `dell' arte`) are split off only before a
+  vowel or h, so that `c'mon` and `m'lady` stay whole (but `D' Angelo` is split).
 * A single `-`, `.`, `_` or `·` inside a word joins it (`well-known`, `node.js`); so do `,` `:` `/`
   between digits (`1,234.56`, `10:30`, `9/11`) and `&` between capitals (`AT&T`). Signs and units
   stand alone: `- 5`, `$ 5`, `50 %`.
 * A final period belongs to dotted abbreviations (`U.S.`, `e.g.`), to initials before a capital
-  (`J. Smith`; never `I.`) and to the titles, months and company forms listed below. They
-  keep it at the end of a sentence too: to tell the two apart takes a sentence splitter.
+  (`J. Smith`; never `I.`) and to the titles, months and company forms listed below, also at
+  the end of a sentence: only a sentence splitter could tell the two uses apart.
 * A run of one mark (`...`, `--`, `!!!`, `''`) is one token; brackets and `"` always stand alone.
 * Han characters stand alone, since only a dictionary can join them (see `chinese`); hiragana and
   katakana runs stay whole, as do runs of Thai, Lao, Khmer and Burmese.
@@ -101,22 +101,22 @@ _CHUNK_PATTERN = regex.compile(rf"[^{_SPACE}]++", _FLAGS)
 
 
 def split_whitespace(text: str) -> list[Token]:
-    """Text that is already tokenised: split where `str.split()` does, change nothing."""
+    """Split at whitespace, as `str.split()` does: for text that is already tokenised."""
     return [Token(m[0], *m.span()) for m in _CHUNK_PATTERN.finditer(text)]
 
 
 def split_words(text: str) -> list[Token]:
-    """Words, numbers and punctuation marks of any language written with spaces."""
+    """Split into words, numbers and punctuation marks, for languages written with spaces."""
     return [Token(m[0], *m.span()) for m in _WORD_PATTERN.finditer(text)]
 
 
 def split_characters(text: str) -> list[Token]:
-    """User-perceived characters (grapheme clusters): a combining mark alone would mean nothing."""
+    """Split into user-perceived characters (grapheme clusters)."""
     return [Token(m[0], *m.span()) for m in _CHARACTER_PATTERN.finditer(text)]
 
 
 def split_chinese(text: str) -> list[Token]:
-    """Chinese words, by dictionary and hidden Markov model (docs/adr/0004-chinese-segmenter.md)."""
+    """Split into Chinese words, by dictionary and HMM (docs/adr/0004-chinese-segmenter.md)."""
     try:
         import rjieba
     except ImportError as error:
@@ -138,7 +138,7 @@ TOKENIZERS: dict[str, Tokenizer] = {
 
 
 def build_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer of that name, ready for use.
+    """Return the tokenizer with this name.
 
     Raises:
         ConfigError: No tokenizer has that name, or it needs an extra that is not installed.
@@ -146,5 +146,5 @@ def build_tokenizer(name: str) -> Tokenizer:
     if name not in TOKENIZERS:
         raise ConfigError(f"There is no tokenizer {name!r}; choose one of {', '.join(TOKENIZERS)}.")
     tokenizer = TOKENIZERS[name]
-    tokenizer("")  # a missing extra shows now, not in the middle of a corpus
+    tokenizer("")  # raises now if an extra is missing, not in the middle of a corpus
     return tokenizer

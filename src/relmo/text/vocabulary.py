@@ -1,4 +1,4 @@
-"""The words of a model's softmax, by falling frequency; `<S> </S> <UNK>` come first."""
+"""The vocabulary of a model's softmax: `<S> </S> <UNK>`, then words by falling frequency."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SPECIAL = ("<S>", "</S>", "<UNK>")
 UNKNOWN = "<UNK>"
 MAX_WORDS = 100_000_000
 _MAX_BYTES = 1 << 31
-_MIN_SORTED = 0.5  # other texts give 0.7 and more, alphabetical order less than 0.4
-_RELIC = "!!!MAXTERMID"  # of the oldest files
+_MIN_SORTED = 0.5  # counts of another text give 0.7 or more, alphabetical order less than 0.4
+_RELIC = "!!!MAXTERMID"  # a line of the oldest vocabulary files, ignored
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words by number."""
+    """The words, by index."""
 
     words: tuple[str, ...]
 
@@ -30,15 +30,15 @@ class Vocabulary:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Each word's number."""
+        """The index of each word."""
         return {word: number for number, word in enumerate(self.words)}
 
     def number(self, word: str) -> int:
-        """A word's number, or that of `<UNK>`."""
+        """The index of a word, or that of `<UNK>`."""
         return self.numbers.get(word, self.numbers[UNKNOWN])
 
     def to_text(self) -> str:
-        """One word a line, as `parse_vocabulary` reads it."""
+        """One word per line, as `parse_vocabulary` reads it."""
         return "".join(f"{word}\n" for word in self.words)
 
 
@@ -47,16 +47,18 @@ def build_vocabulary(counts: Mapping[str, int], size: int, min_count: int) -> Vo
 
     Args:
         counts: how often each word occurs.
-        size: most words to take, special ones included.
-        min_count: occurrences that a word needs.
+        size: maximum number of words, special ones included.
+        min_count: minimum number of occurrences of a word.
     """
     frequent = ((-n, word) for word, n in counts.items() if n >= min_count and word not in SPECIAL)
-    most = sorted(frequent)[: max(0, size - len(SPECIAL))]  # equal counts go by the word
+    most = sorted(frequent)[
+        : max(0, size - len(SPECIAL))
+    ]  # words of equal counts in alphabetical order
     return Vocabulary((*SPECIAL, *(word for _, word in most)))
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary for training, in which every word counts and so must be there once."""
+    """Read a vocabulary for training; blank lines and duplicate words are errors."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise FormatError(f"{path} is larger than {_MAX_BYTES:,} bytes: no vocabulary is.")
@@ -78,10 +80,10 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 
 def check_order(vocabulary: Vocabulary, counts: Mapping[str, int], where: str) -> None:
-    """Raise `ConfigError` unless words come, by and large, by falling frequency in `counts`.
+    """Raise `ConfigError` unless words are roughly sorted by falling frequency in `counts`.
 
-    Sampled softmax takes a word's place for its frequency. Counts of another text of the same
-    language and kind are near enough.
+    Sampled softmax draws its negative samples by a word's rank. `counts` of another text of the
+    same language and genre are good enough.
     """
     known = [(place, counts[w]) for place, w in enumerate(vocabulary.words) if counts.get(w)]
     known = [(place, n) for place, n in known if place >= len(SPECIAL)]
@@ -105,10 +107,10 @@ def check_order(vocabulary: Vocabulary, counts: Mapping[str, int], where: str) -
 
 
 def _sortedness(places: np.ndarray, counts: np.ndarray) -> float:
-    """1 if counts never rise with places, about 0 in any order that does not care for counts.
+    """1 if counts never rise with places, about 0 for an order unrelated to the counts.
 
-    It compares the mean logarithm of the place of a running word, about what sampled softmax
-    assumes of it, with the same for sorted counts and with its expectation for shuffled ones.
+    It compares the mean log rank of a running word, about what sampled softmax assumes of it, with
+    the same for sorted counts and with its expectation for shuffled ones.
     """
     log_places = np.log1p(places)
     found, best = log_places @ counts, log_places @ np.sort(counts)[::-1]
@@ -117,14 +119,14 @@ def _sortedness(places: np.ndarray, counts: np.ndarray) -> float:
 
 
 def _read_words(data: bytes, where: str) -> list[str]:
-    """One word a line, UTF-8, lines ending at newlines only."""
+    """Read one word per line, UTF-8; only newlines end a line."""
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FormatError(
             f"{where}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x}). "
-            "A vocabulary is UTF-8, one word a line: convert it first."
+            "A vocabulary is UTF-8, one word per line: convert it first."
         ) from None
     words = [line.removesuffix("\r") for line in lines]
     if words and not words[-1]:
@@ -133,11 +135,11 @@ def _read_words(data: bytes, where: str) -> list[str]:
 
 
 def parse_vocabulary(data: bytes, where: str) -> Vocabulary:
-    """Read one word a line, UTF-8, lines ending at newlines only; `where` names it in errors."""
+    """Read one word per line, UTF-8; only newlines end a line. `where` names it in errors."""
     words = [word for word in _read_words(data, where) if word != _RELIC]
     if tuple(words[:3]) != SPECIAL:
         raise FormatError(
             f"{where} begins with {words[:3]}; a vocabulary begins with {list(SPECIAL)} and goes "
-            "on by falling frequency, one word a line."
+            "on by falling frequency, one word per line."
         )
     return Vocabulary(tuple(words))

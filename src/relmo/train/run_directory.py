@@ -28,6 +28,7 @@ from torch import Tensor
 from relmo import __version__
 from relmo.errors import ConfigError, DataError, RelmoWarning
 from relmo.files import check_writable, written_atomically
+from relmo.machine import describe_machine
 from relmo.train.checkpoint import link_checkpoint, write_checkpoint
 
 if sys.version_info >= (3, 11):
@@ -114,6 +115,7 @@ class RunDirectory:
             "torch": torch.__version__,
             "python": platform.python_version(),
             "platform": platform.platform(),
+            "machine": describe_machine().as_dict(),
             "threads": torch.get_num_threads(),
             "command": shlex.join(sys.argv),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

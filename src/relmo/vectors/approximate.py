@@ -1,12 +1,11 @@
-"""Search among millions of vectors through faiss: it proposes rows, their own vectors decide.
+"""Approximate nearest-neighbour search by faiss, with exact re-ranking.
 
-The vectors lie in lists, one around each of up to 1,024 centres, a byte a number. A search looks
-into the lists of the nearest centres alone and takes more rows than were asked for; the exact
-table then gives their scores and their order. So scores are always exact, and what can be missed
-is a row in a list that was not looked into. In how many it looks is found out when the index is
-built: as many as a sample of its own vectors needs. Centres and sample are of a bounded number of
-vectors, and the work for each vector is the same however many there are: building takes time in
-proportion to them.
+The faiss index is an inverted file (IVF) of up to 1,024 lists, one per centroid, with vectors
+quantised to one byte per component. A search probes the lists of the nearest centroids and takes
+more candidates than were asked for. The exact vectors then re-rank the candidates. So scores are
+always exact; search can only miss rows in lists that were not probed. The number of probes is
+chosen when the index is built, such that a sample of its own vectors reaches the target recall. As
+the number of centroids and the sample are bounded, building takes time linear in the vectors.
 """
 
 from __future__ import annotations
@@ -23,45 +22,45 @@ from relmo.errors import ConfigError, DataError, FormatError
 from relmo.vectors.index_tables import Tables
 
 FILE_NAME = "faiss.index"
-ALL_BELOW = 10_000  # vectors: fewer are compared one by one
+ALL_BELOW = 10_000  # vectors: fewer are searched by brute force
 N_LISTS = 1024
-FEWEST_PROBES = 16  # lists that a search looks into
-RECALL = 0.98  # of the ten nearest, that is aimed at
-MORE = 4  # times as many rows are proposed as were asked for
-_POINTS_A_LIST = 40  # to train with; with fewer faiss warns that centres are poor
-_QUERIES = 256  # at a time
-_TOLERANCE = 1e-6  # of cosines: sums in another order differ by less
+FEWEST_PROBES = 16  # lists that a search probes at least
+RECALL = 0.98  # target recall@10
+MORE = 4  # candidates per hit
+_POINTS_A_LIST = 40  # to train with; with fewer, faiss warns of poor centroids
+_QUERIES = 256  # per search
+_TOLERANCE = 1e-6  # of cosines: rounding differs by less
 
 
 def import_faiss() -> Any:
-    """The package, set to as many threads as PyTorch has."""
+    """Import faiss, set to as many threads as PyTorch has."""
     try:
         import faiss
     except ImportError:
         raise ConfigError(
             "Approximate search needs the package faiss, which is not installed. Install it with: "
-            "pip install 'relmo[faiss]'. Or do without: build without --approximate, search with "
-            "--exact."
+            "pip install 'relmo[faiss]'. Or use exact search.",
+            settings=["approximate", "exact"],
         ) from None
     faiss.omp_set_num_threads(torch.get_num_threads())
     return faiss
 
 
 class Approximate:
-    """An index of faiss, with the tables that it is of."""
+    """A faiss index, with the exact tables that it was built from."""
 
     def __init__(self, index: Any, tables: Tables) -> None:
         self._index, self._tables = index, tables
 
     def nearest(self, queries: Array, k: int) -> tuple[Array, IntArray]:
-        """Scores and rows as `Tables.nearest` gives them, some perhaps missed."""
+        """Scores and rows as from `Tables.nearest`, with some perhaps missed."""
         n = len(self._tables)
         k = min(k, n)
         _, proposed = self._index.search(queries, min(MORE * k, n))  # (Q, c), -1 for none
         best, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
         for i, query in enumerate(queries):
             found = np.sort(proposed[i][(proposed[i] >= 0) & (proposed[i] < n)])
-            if len(found) < k:  # the lists hold too few
+            if len(found) < k:  # the probed lists hold too few
                 (best[i],), (rows[i],) = self._tables.nearest(query[None], k)
                 continue
             scores = self._tables.vectors[found] @ query
@@ -71,13 +70,13 @@ class Approximate:
         return best, rows
 
     def recall(self, k: int, n_queries: int, seed: int = 0) -> float:
-        """The share of the k nearest that is found, of a sample of the vectors themselves.
+        """Recall@k, with a sample of the vectors themselves as queries.
 
-        A vector does not count for itself. Others that are as near as the k-th do count.
+        A vector does not count as its own neighbour. Others that are as near as the k-th do count.
         """
         n = len(self._tables)
         if n == 1:
-            return 1.0  # there is no other to find
+            return 1.0  # there is no neighbour to find
         sample = np.random.default_rng(seed).choice(n, min(n_queries, n), replace=False)
         n_found = n_there = 0
         for start in range(0, len(sample), _QUERIES):
@@ -93,7 +92,7 @@ class Approximate:
 
 
 def write_approximate(folder: Path, tables: Tables) -> str:
-    """Write faiss's file beside the tables; the digest of its bytes."""
+    """Write the faiss index beside the tables; return the digest of its bytes."""
     faiss = import_faiss()
     n, dim = tables.vectors.shape
     index: Any = faiss.IndexFlatIP(dim)
@@ -118,19 +117,22 @@ def write_approximate(folder: Path, tables: Tables) -> str:
 
 
 def read_approximate(folder: Path, digest: str, tables: Tables) -> Approximate:
-    """What `write_approximate` wrote, mapped into memory."""
+    """Read what `write_approximate` wrote, memory-mapped."""
     faiss, path = import_faiss(), folder / FILE_NAME
     try:
-        # faiss trusts what it reads, so it gets to see what was written here or nothing.
+        # faiss trusts its input, so it only reads a file with the recorded digest.
         if _digest(path) != digest:
-            raise ValueError("the digest is another")
+            raise ValueError("its digest is another one")
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
     except (OSError, RuntimeError, ValueError) as error:
         raise FormatError(
-            f"{path} is damaged ({error}). Build the index again, or search with --exact."
+            f"{path} is damaged ({error}). Build the index again, or use exact search.",
+            settings=["exact"],
         ) from None
     if (index.ntotal, index.d) != tables.vectors.shape:
-        raise FormatError(f"{path} is not of the vectors beside it. Build the index again.")
+        raise FormatError(
+            f"{path} does not belong to the vectors beside it. Build the index again."
+        )
     return Approximate(index, tables)
 
 

@@ -19,11 +19,11 @@ import torch.multiprocessing
 
 from relmo.arrays import Array
 from relmo.formats import ModelContents
+from relmo.inference.layer_selection import LayerSpec
+from relmo.inference.model import Model
 from relmo.prefetch import prefetch
 from relmo.text.batch import cut_into_pools
 from relmo.text.processes import worker_died
-from relmo.vectors.choice import Layers
-from relmo.vectors.embedder import Embedder
 
 P = ParamSpec("P")
 Line = tuple[str, list[str]]  # a line and its tokens
@@ -32,24 +32,24 @@ QUEUED_POOLS = 2  # read and ready to be embedded
 
 
 def embed_lines(
-    embedder: Embedder, lines: Iterable[str], *, layers: Layers = "average", workers: int = 1
+    model: Model, lines: Iterable[str], *, layers: LayerSpec = "average", workers: int = 1
 ) -> Iterator[tuple[str, list[str], Array]]:
     """Each line, its tokens and their vectors, in order.
 
     Args:
-        embedder: the model.
+        model: the model.
         lines: a sentence each, of any number; read ahead in another thread.
-        layers: as for `Embedder.embed`.
+        layers: as for `Model.embed`.
         workers: processes to share the work, with the weights in memory once; 1 is this process.
     """
-    tokenised = ((line, [t.text for t in embedder.tokenize(line)]) for line in lines)
-    most = embedder.pool_tokens(layers)
+    tokenised = ((line, [t.text for t in model.tokenize(line)]) for line in lines)
+    most = model.pool_tokens(layers)
     pools = prefetch(cut_into_pools(tokenised, lambda line: len(line[1]), most), QUEUED_POOLS)
     results: Iterator[tuple[list[Line], list[Array]]]
     if workers == 1:
-        results = ((pool, embedder.embed(_tokens(pool), layers=layers)) for pool in pools)
+        results = ((pool, model.embed(_tokens(pool), layers=layers)) for pool in pools)
     else:
-        results = _embed_in_processes(embedder, pools, layers, workers)
+        results = _embed_in_processes(model, pools, layers, workers)
     for pool, vectors in results:
         for (line, tokens), array in zip(pool, vectors, strict=True):
             yield line, tokens, array
@@ -82,15 +82,15 @@ def written_behind(write: Callable[P, None], n: int) -> Iterator[Callable[P, Non
 
 
 def _embed_in_processes(
-    embedder: Embedder, pools: Iterable[list[Line]], layers: Layers, workers: int
+    model: Model, pools: Iterable[list[Line]], layers: LayerSpec, workers: int
 ) -> Iterator[tuple[list[Line], list[Array]]]:
     executor = ProcessPoolExecutor(
         workers,
         mp_context=torch.multiprocessing.get_context("spawn"),
         initializer=_start_worker,
         initargs=(
-            embedder.contents(),
-            embedder.precision,
+            model.contents(),
+            model.precision,
             max(1, torch.get_num_threads() // workers),
         ),
     )
@@ -111,15 +111,15 @@ def _embed_in_processes(
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-_worker: Embedder  # in a worker process: its model
+_worker: Model  # in a worker process: its model
 
 
 def _start_worker(contents: ModelContents, precision: str, n_threads: int) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     torch.set_num_threads(n_threads)
-    _worker = Embedder(contents, precision=precision)
+    _worker = Model(contents, precision=precision)
 
 
-def _work(sentences: list[list[str]], layers: Layers) -> list[Array]:
+def _work(sentences: list[list[str]], layers: LayerSpec) -> list[Array]:
     return _worker.embed(sentences, layers=layers)

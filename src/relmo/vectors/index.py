@@ -1,14 +1,13 @@
-"""Vectors of words in their sentences, to be searched for the nearest ones.
+"""An index of contextual word vectors for nearest-neighbour search.
 
 An index is a directory:
 
-index.json            format, what the vectors are of, and how many
-vectors.safetensors   and
-contexts.jsonl        the vectors and the sentences that they are in (index_tables.py)
-faiss.index           where it was asked for: for approximate search (approximate.py)
+index.json            format version, number of vectors, and what they are of
+vectors.safetensors   the vectors, and the sentence and place of each (index_tables.py)
+contexts.jsonl        the tokens of each sentence (index_tables.py)
+faiss.index           optional: a faiss index for approximate search (approximate.py)
 
-It is written as a stream and mapped into memory when it is opened, so that neither needs memory for
-more than a part of it.
+It is written as a stream and memory-mapped when opened, so that memory use is bounded.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from relmo.vectors.approximate import (
 from relmo.vectors.index_tables import Tables, TableWriter, normalized
 
 FORMAT_VERSION = 1
-QUERIES = 256  # that are searched for at a time
+QUERIES = 256  # per search
 
 
 @dataclass(frozen=True)
 class Hit:
-    """An occurrence that was found: cosine, the tokens of its sentence, its place there."""
+    """An occurrence that was found: cosine similarity, tokens of its sentence, place in them."""
 
     score: float
     tokens: tuple[str, ...]
@@ -52,12 +51,12 @@ class Hit:
 
 
 class VectorIndex:
-    """Occurrences of words, searched by cosine.
+    """An index of word occurrences, searched by cosine similarity.
 
-    Exactly, or through faiss where the index was built for that.
+    Search is exact, or approximate by faiss if the index was built for it.
 
     Attributes:
-        about: what the vectors are of, as it was told when they were written.
+        about: what the vectors are of, as given when the index was written.
         is_approximate: whether it was built for approximate search.
     """
 
@@ -87,21 +86,21 @@ class VectorIndex:
         """The k nearest occurrences of each query (Q, D), best first.
 
         Args:
-            queries: of any length but zero.
-            k: how many.
-            without: tokens of a sentence to leave out: the one that a query comes from.
-            exact: compare with every vector, whatever the index was built for.
+            queries: vectors; their length does not matter, but must not be zero.
+            k: number of hits per query.
+            without: tokens of a sentence to leave out, such as the one that the query comes from.
+            exact: search exactly, even if the index has approximate search.
         """
         if k < 1:
-            raise ConfigError(f"-k is {k}; expected 1 or more.")
+            raise ConfigError(f"k is {k}; expected 1 or more.", settings=["k"])
         queries = np.asarray(queries, np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dim:
             raise ConfigError(
-                f"The index holds vectors of {self.dim}, the query has {list(queries.shape)}: they "
-                "are not of the same model."
+                f"The index holds vectors of dimension {self.dim}, the query has shape "
+                f"{list(queries.shape)}: they belong to different models."
             )
         left_out = None if without is None else tuple(without)
-        n_more = len(without or ())  # a sentence is there once, with at most all its tokens
+        n_more = len(without or ())  # a sentence is indexed once, with all its tokens at most
         hits = []
         for start in range(0, len(queries), QUERIES):
             some = normalized(queries[start : start + QUERIES])
@@ -112,17 +111,17 @@ class VectorIndex:
         return hits
 
     def recall(self, k: int = 10, n_queries: int = 200) -> float:
-        """The share of the k nearest that approximate search finds.
+        """Recall@k of approximate search: the share of the k nearest that it finds.
 
-        Vectors of the index itself are looked for, and do not count as found: a sample, always the
-        same. Others that are as near as the k-th do count.
+        Queries are a fixed sample of the index's own vectors. A vector does not count as its own
+        neighbour; others that are as near as the k-th do count.
         """
         if min(k, n_queries) < 1:
-            raise ConfigError(f"-k is {k}, queries are {n_queries}; expected 1 or more of each.")
+            raise ConfigError(f"k is {k}, n_queries is {n_queries}; expected 1 or more of each.")
         if not self.is_approximate:
             raise ConfigError(
-                f"{self._path} is searched exactly and misses nothing. Build an index with "
-                "--approximate to measure that."
+                f"{self._path} has no approximate search, so its recall is 1. Build an index with "
+                "approximate search to measure its recall."
             )
         return self._approximate.recall(k, n_queries)
 
@@ -147,18 +146,18 @@ def write_index(
 ) -> VectorIndex:
     """Write an index of sentences, each as tokens and vectors (tokens, D), and open it.
 
-    A sentence that comes twice is taken once.
+    Duplicate sentences are indexed once.
 
     Args:
-        directory: a new one.
-        sentences: what to take, as a stream.
-        about: what the vectors are of, kept with them.
+        directory: a new directory.
+        sentences: tokens and vectors of each sentence, as a stream.
+        about: what the vectors are of, stored in the index.
         stop_words: words to leave out, in lower case.
-        words: take only these, in lower case.
-        approximate: make it ready for approximate search as well, by faiss.
+        words: index only these words, in lower case.
+        approximate: also build a faiss index, for approximate search.
     """
     if approximate:
-        import_faiss()  # that it is missing is told before the work
+        import_faiss()  # fails before the work if faiss is missing
     stopped, wanted = frozenset(stop_words), None if words is None else frozenset(words)
     with directory_written_atomically(Path(directory)) as folder:
         with TableWriter(folder) as writer:
@@ -189,7 +188,7 @@ def _read_values(directory: Path) -> dict[str, Any]:
         sizes = {"vectors": int(values["vectors"]), "dim": int(values["dim"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            f"{directory} is no index ({error!r}): `relmo index build` makes one."
+            f"{directory} is not an index ({error!r}). Build one with `relmo index build`."
         ) from None
     if version != FORMAT_VERSION:
         raise FormatError(f"{directory} has format_version {version!r}; this relmo reads 1.")

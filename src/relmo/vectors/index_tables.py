@@ -1,7 +1,7 @@
-"""The tables that an index consists of: written as a stream, mapped into memory, searched exactly.
+"""The tables of an index: written as a stream, memory-mapped, searched exactly.
 
-vectors.safetensors   vectors (N, D) of length 1; sentence (N,) and place (N,) of each; starts (S,):
-                      where each sentence begins in contexts.jsonl
+vectors.safetensors   vectors (N, D), normalised; sentence (N,) and place (N,) of each; starts (S,):
+                      the offset of each sentence in contexts.jsonl
 contexts.jsonl        the tokens of each distinct sentence
 """
 
@@ -23,18 +23,18 @@ from relmo.arrays import Array, IntArray
 from relmo.errors import FormatError
 from relmo.mapped import map_safetensors
 
-BLOCK = 1 << 14  # vectors that are compared at a time
-RESIDENT_BYTES = 1 << 27  # of mapped vectors that may stay in memory
+BLOCK = 1 << 14  # vectors per matrix product
+RESIDENT_BYTES = 1 << 27  # of memory-mapped vectors that may stay resident
 _VECTORS, _CONTEXTS = "vectors.safetensors", "contexts.jsonl"
-_HEADER_BYTES = 4096  # kept free for the header of safetensors, which is known at the end
+_HEADER_BYTES = 4096  # reserved for the header of safetensors, which is known at the end
 _DTYPES = {"vectors": "F32", "sentence": "I32", "place": "I32", "starts": "I64"}
 
 
 class Tables:
-    """What an index holds, read from disk as it is used.
+    """The memory-mapped tables of an index.
 
     Attributes:
-        vectors: (N, D) of length 1.
+        vectors: (N, D), normalised to length 1.
     """
 
     def __init__(self, folder: Path, n_vectors: int, dim: int) -> None:
@@ -56,7 +56,7 @@ class Tables:
         return len(self.vectors)
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
-        """All vectors, a block at a time with the row that it begins at, in bounded memory."""
+        """Yield all vectors block by block, each with its first row, in bounded memory."""
         n_bytes = 0
         for start in range(0, len(self), BLOCK):
             block = self.vectors[start : start + BLOCK]
@@ -67,7 +67,7 @@ class Tables:
                 n_bytes = 0
 
     def release(self) -> None:
-        """Let go of the pages that were read: the system keeps them as long as it has room."""
+        """Drop the pages that were read from this process; the system may keep them cached."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -78,11 +78,11 @@ class Tables:
         for start, block in self.blocks():
             scores = queries @ block.T  # (Q, n)
             columns = np.arange(len(block))
-            if best.shape[1] == k:  # few are left once the best so far are good
+            if best.shape[1] == k:  # skip what cannot be among the k best
                 columns = np.flatnonzero((scores > best[:, -1:]).any(axis=0))
                 scores = scores[:, columns]
             if len(columns) > k:
-                worst = np.partition(scores, -k, axis=1)[:, -k, None]  # of the k best, (Q, 1)
+                worst = np.partition(scores, -k, axis=1)[:, -k, None]  # k-th best, (Q, 1)
                 near = np.flatnonzero((scores >= worst).any(axis=0))
                 columns, scores = columns[near], scores[:, near]
             found = np.broadcast_to(columns + start, scores.shape)
@@ -92,7 +92,7 @@ class Tables:
         return best, rows
 
     def contexts(self, rows: Sequence[int] | IntArray) -> Iterator[tuple[tuple[str, ...], int]]:
-        """The tokens of the sentence of each row, and the row's place there."""
+        """Yield the tokens of the sentence of each row, and the row's place in it."""
         with (self._folder / _CONTEXTS).open("rb") as file:
             for row in rows:
                 try:
@@ -115,7 +115,7 @@ def _checked(table: Any, name: str) -> Any:
 
 
 class TableWriter:
-    """The tables of a new index, sentence by sentence."""
+    """Writes the tables of a new index, sentence by sentence."""
 
     def __init__(self, folder: Path) -> None:
         self.n_vectors = self.dim = 0
@@ -125,7 +125,7 @@ class TableWriter:
         self._sentences, self._places, self._starts = array("i"), array("i"), array("q")
 
     def add(self, tokens: Sequence[str], vectors: Array, places: list[int]) -> None:
-        """Take the vectors at some places of a sentence, unless the sentence has been here."""
+        """Add the vectors at some places of a sentence, unless the sentence was added before."""
         line = json.dumps([*tokens], ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         digest = hashlib.blake2b(line, digest_size=16).digest()
         if not places or digest in self._seen:
@@ -153,7 +153,7 @@ class TableWriter:
     def _finish(self) -> None:
         n = self.n_vectors
         parts: dict[str, tuple[list[int], bytes | None]] = {
-            "vectors": ([n, self.dim], None),  # there already
+            "vectors": ([n, self.dim], None),  # already written
             "starts": ([len(self._starts)], np.asarray(self._starts, "<i8").tobytes()),
             "sentence": ([n], np.asarray(self._sentences, "<i4").tobytes()),
             "place": ([n], np.asarray(self._places, "<i4").tobytes()),
@@ -169,6 +169,6 @@ class TableWriter:
 
 
 def normalized(vectors: Array) -> Array:
-    """The same directions, of length 1."""
+    """Normalise vectors to length 1."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)

@@ -1,7 +1,8 @@
-"""Vectors into files, one sentence at a time: the ending of the name chooses the format.
+"""Write vectors to files, sentence by sentence; the file extension chooses the format.
 
-All are streams. What grows with the number of sentences: `sentence_to_index` of HDF5, one string
-(on disk until the end); the header of safetensors (100 MB at most); 350 bytes a sentence for npz.
+All formats are streamed. What grows with the number of sentences: `sentence_to_index` of HDF5, one
+string (on disk until the end); the header of safetensors (at most 100 MB); 350 bytes per sentence
+for npz.
 """
 
 import json
@@ -23,12 +24,12 @@ from relmo.files import check_writable, written_atomically
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]  # float32 or float16
 _DTYPES = {"float32": "<f4", "float16": "<f2"}
 _HEADER_LIMIT = 100_000_000  # bytes; safetensors refuses to read more
-_ROW_GROUP = 1 << 25  # bytes of vectors in a row group of parquet
-_POWERS = np.array([10.0**n for n in range(23)])  # those that float64 holds exactly
+_ROW_GROUP = 1 << 25  # bytes of vectors per row group of parquet
+_POWERS = np.array([10.0**n for n in range(23)])  # exact in float64
 
 
 def check_sink(path: str | Path) -> None:
-    """Raise what `open_sink` would raise for this name, before any work is done."""
+    """Raise the errors that `open_sink` would raise for this path, before any work is done."""
     suffix = Path(path).suffix.lower()
     if str(path) == "-":
         return
@@ -41,7 +42,7 @@ def check_sink(path: str | Path) -> None:
 
 @contextmanager
 def open_sink(path: str | Path, *, dtype: str = "float32") -> Iterator["Sink"]:
-    """Open a file of vectors, or standard output for "-"; it is there once the block ends well."""
+    """Open a vector file, or standard output for "-"; the file appears when the block succeeds."""
     check_sink(path)
     if dtype not in _DTYPES:
         raise ConfigError(f"Unknown dtype {dtype!r}: expected {' or '.join(_DTYPES)}.")
@@ -49,7 +50,7 @@ def open_sink(path: str | Path, *, dtype: str = "float32") -> Iterator["Sink"]:
         if str(path) == "-":
             layout, directory = _jsonl, None
             sys.stdout.flush()
-            # Past the buffer, which would try again at exit to write what could not be written.
+            # Unbuffered: after an error, the buffer would try to write again at exit.
             raw = getattr(sys.stdout.buffer, "raw", None) or sys.stdout.buffer
         else:
             partial = stack.enter_context(written_atomically(Path(path)))
@@ -76,7 +77,7 @@ SentenceWriter: TypeAlias = Generator[None, _Sentence | None, None]
 
 
 class Sink:
-    """Where sentences go, in order; the first is number 0."""
+    """Writes sentences in order; the first is number 0."""
 
     def __init__(self, sentences: SentenceWriter, output: "_Output", dtype: str) -> None:
         self._sentences, self._output, self._dtype, self._number = sentences, output, dtype, 0
@@ -88,16 +89,16 @@ class Sink:
         with np.errstate(over="ignore"):
             array = np.ascontiguousarray(vectors, _DTYPES[self._dtype])
         if not np.isfinite(array).all():
-            found = f"Sentence {self._number} has a value that is no finite {self._dtype}"
-            raise DataError(f"{found}. Write float32; if it is so there too, the model is broken.")
+            found = f"Sentence {self._number} has a value that is not a finite {self._dtype}"
+            raise DataError(f"{found}. Write float32; if that fails too, the model is damaged.")
         self._sentences.send(_Sentence(self._number, text, tokens, array))
         self._output.check()
         self._number += 1
 
 
-# Errors raised to h5py, zipfile or pyarrow come back when these close, and in destructors at exit.
+# Errors raised inside h5py, zipfile or pyarrow are raised again when these close, also at exit.
 class _Output:
-    """A file that keeps its first error for `check`, and from then on only pretends to write."""
+    """A file that keeps its first error for `check`, and ignores writes after it."""
 
     def __init__(self, raw: Any, directory: Path | None) -> None:
         self._raw, self.directory = raw, directory
@@ -129,7 +130,7 @@ class _Output:
 
 
 def _hdf5(output: Any) -> SentenceWriter:
-    """As the `allennlp elmo` command did: a dataset a sentence, and `sentence_to_index`."""
+    """The layout of the `allennlp elmo` command: one dataset per sentence, `sentence_to_index`."""
     with TemporaryFile(dir=output.directory) as spool, h5py.File(output, "w") as file:
         while sentence := (yield):
             file.create_dataset(str(sentence.number), data=sentence.vectors)
@@ -142,12 +143,12 @@ def _hdf5(output: Any) -> SentenceWriter:
 def _safetensors(output: Any) -> SentenceWriter:
     """Tensors named by number; the metadata holds `sentences`, a JSON list."""
     texts, entries, n_header, end = [], [], 100, 0
-    with TemporaryFile(dir=output.directory) as spool:  # the header comes first and is known last
+    with TemporaryFile(dir=output.directory) as spool:  # the header comes first, but is known last
         while sentence := (yield):
             begin, end = end, end + spool.write(sentence.vectors.tobytes())
             kind = f'"dtype":"F{8 * sentence.vectors.itemsize}","shape":{[*sentence.vectors.shape]}'
             entries.append(f',"{sentence.number}":{{{kind},"data_offsets":[{begin},{end}]}}')
-            texts.append(json.dumps(json.dumps(sentence.text))[1:-1])  # JSON in a string of JSON
+            texts.append(json.dumps(json.dumps(sentence.text))[1:-1])  # JSON inside a JSON string
             n_header += len(entries[-1]) + len(texts[-1]) + 1
             if n_header > _HEADER_LIMIT:
                 raise DataError("The header of .safetensors is full. Write .hdf5 or .parquet.")
@@ -167,7 +168,7 @@ def _npz(output: Any) -> SentenceWriter:
 
 
 def _parquet(output: Any) -> SentenceWriter:
-    """A row a token; several layers lie one after another in its vector."""
+    """One row per token; the vectors of several layers are concatenated."""
     sentence = yield
     schema = _token_rows([sentence] if sentence else []).schema
     group, n_bytes = [], 0
@@ -215,7 +216,7 @@ def _json_numbers(array: FloatArray) -> str:
         power = _POWERS[np.clip(n_digits - 1 - exponent, 0, 22).astype(int)]
         rounded = np.rint(exact * power) / power
         short = np.where(rounded.astype(array.dtype) == array, rounded, short)
-    pattern = "%.9g"  # leaves out zeros at the end; nine digits are enough for any float32
+    pattern = "%.9g"  # no trailing zeros; nine digits are enough for any float32
     for size in reversed(array.shape):
         pattern = f"[{','.join([pattern] * size)}]"
     text = pattern % tuple(short.ravel().tolist())

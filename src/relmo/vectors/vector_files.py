@@ -1,8 +1,8 @@
-"""Vectors out of the files that `relmo embed` wrote, one sentence at a time.
+"""Read the vector files that `relmo embed` wrote, sentence by sentence.
 
-Nothing in a file is taken on trust: shapes, types and sizes are checked before memory is asked for,
-and no file can run code. What is kept in memory is what the format keeps in one piece: the
-sentences of HDF5, the header of safetensors, a row group of parquet.
+Files are not trusted: shapes, types and sizes are checked before memory is allocated, and no file
+can run code. Only what a format stores in one piece is held in memory: the sentences of HDF5, the
+header of safetensors, a row group of parquet.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats.hdf5 import DAMAGED
 from relmo.formats.model_files import largest_unpacked
+from relmo.inference.batching import Sentence
+from relmo.inference.layer_selection import LayerSpec, select_layers
+from relmo.inference.model import Model
 from relmo.text.corpus import read_lines
-from relmo.vectors.choice import Layers, choose
-from relmo.vectors.embedder import Embedder, Sentence
 from relmo.vectors.sinks import SINKS
 
-_MAX_WIDTH = 1 << 17  # numbers a token, all layers
-_BATCH_BYTES = 1 << 24  # of the rows of parquet that are looked at at a time
-_RTOL, _ATOL = 2e-3, 1e-4  # what float16 leaves of a vector
+_MAX_WIDTH = 1 << 17  # numbers per token, all layers
+_BATCH_BYTES = 1 << 24  # of parquet rows per batch
+_RTOL, _ATOL = 2e-3, 1e-4  # the precision of float16
 
 
 def are_vectors(paths: Sequence[str | Path]) -> bool:
-    """Whether files are of vectors, by their endings, and not of text.
+    """Whether files hold vectors rather than text, by their extensions.
 
     Raises:
-        ConfigError: Some are, and some are not.
+        ConfigError: Some files hold vectors, others text.
     """
     stored = [Path(path).suffix.lower() in SINKS for path in paths]
     if any(stored) and not all(stored):
@@ -48,47 +49,48 @@ def are_vectors(paths: Sequence[str | Path]) -> bool:
 
 
 def read_embedded(
-    path: str | Path, embedder: Embedder, layers: Layers
+    path: str | Path, model: Model, layers: LayerSpec
 ) -> Iterator[tuple[list[str], Array]]:
-    """The tokens of each sentence and one vector (tokens, D) for each, as the model gives them.
+    """Yield the tokens of each sentence and one vector per token, (tokens, D).
 
     Args:
-        path: what `relmo embed` wrote with this model: all layers, or the wanted one alone.
-        embedder: the model. The first sentence is embedded again, to see whether it was this one.
-        layers: which one of several to take, or their average.
+        path: a file that `relmo embed` wrote with this model: all layers, or only the wanted one.
+        model: the model. The first sentence is embedded again to check that it is the same one.
+        layers: the layer to take, or their average.
     """
-    choice = choose(layers, embedder.config.n_outputs)
+    choice = select_layers(layers, model.config.n_outputs)
     checked = False
     for sentence, stored in read_vectors(path):
-        tokens, vectors = _tokens(sentence, embedder), stored
+        tokens, vectors = _tokens(sentence, model), stored
         if not tokens:
             continue
         where = f"{path}, {' '.join(tokens)!r:.40}"
-        if vectors.ndim == 3 and len(vectors) == embedder.config.n_outputs:
+        if vectors.ndim == 3 and len(vectors) == model.config.n_outputs:
             assert choice.matrix is not None
             vectors = np.tensordot(choice.matrix[0].numpy(), vectors, 1)  # (tokens, D)
-        if vectors.shape[-2:] != (len(tokens), embedder.config.output_dim) or vectors.ndim != 2:
+        if vectors.shape[-2:] != (len(tokens), model.config.output_dim) or vectors.ndim != 2:
             raise DataError(
                 f"{where}: found vectors of shape {list(stored.shape)} for {len(tokens)} tokens "
-                f"by the tokenizer {embedder.tokenizer!r}; this model gives "
-                f"[{embedder.config.n_outputs}, {len(tokens)}, {embedder.config.output_dim}], or "
-                "one layer of that. Name the model and the --tokenizer that the file was made with."
+                f"by the tokenizer {model.tokenizer!r}; this model gives "
+                f"[{model.config.n_outputs}, {len(tokens)}, {model.config.output_dim}], or "
+                "one layer of that. Give the model and the tokenizer that the file was made with.",
+                settings=["model", "tokenizer"],
             )
         if not checked:
-            _check_model(where, embedder, tokens, vectors, layers)
+            _check_model(where, model, tokens, vectors, layers)
             checked = True
         yield tokens, vectors
 
 
 def read_vectors(path: str | Path) -> Iterator[tuple[Sentence, Array]]:
-    """Each sentence of a file, as its tokens or, where it has none, as text, with its vectors.
+    """Yield each sentence of a file, as tokens or (if the file has no tokens) as text, and vectors.
 
-    These are (tokens, D) or (layers, tokens, D), in float32. Of equal sentences HDF5 knows one.
+    Vectors are (tokens, D) or (layers, tokens, D), in float32. HDF5 holds equal sentences once.
     """
     path = Path(path)
     if path.suffix.lower() not in SOURCES:
         raise ConfigError(
-            f"{path} does not hold the sentences that its vectors are of. Take one that ends in "
+            f"{path} holds vectors without their sentences. Use a file that ends in one of "
             f"{', '.join(SOURCES)}."
         )
     if not path.is_file():
@@ -105,21 +107,22 @@ def read_vectors(path: str | Path) -> Iterator[tuple[Sentence, Array]]:
         yield sentence, vectors
 
 
-def _tokens(sentence: Sentence, embedder: Embedder) -> list[str]:
+def _tokens(sentence: Sentence, model: Model) -> list[str]:
     if isinstance(sentence, str):
-        return [token.text for token in embedder.tokenize(sentence)]
+        return [token.text for token in model.tokenize(sentence)]
     return list(sentence)
 
 
 def _check_model(
-    where: str, embedder: Embedder, tokens: list[str], vectors: Array, layers: Layers
+    where: str, model: Model, tokens: list[str], vectors: Array, layers: LayerSpec
 ) -> None:
-    (expected,) = embedder.embed([tokens], layers=layers)
+    (expected,) = model.embed([tokens], layers=layers)
     if not np.allclose(vectors, expected, rtol=_RTOL, atol=_ATOL):
         raise ConfigError(
             f"{where}: the vectors are not those that this model gives for layer {layers!r} (they "
-            f"differ by {np.abs(vectors - expected).max():.3g}). Name the model and the --layer "
-            "that the file was made with."
+            f"differ by {np.abs(vectors - expected).max():.3g}). Give the model and the layer "
+            "that the file was made with.",
+            settings=["model", "layers", "layer"],
         )
 
 
@@ -141,7 +144,7 @@ def _hdf5(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _dataset(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
-    """A dataset of this very file, of a size that the file can hold."""
+    """Open a dataset that lies in this file and has a plausible size."""
     if not isinstance(file.get(name, getlink=True), h5py.HardLink):
         raise ValueError(f"{name} is missing, or a link")
     item = file[name]
@@ -149,7 +152,7 @@ def _dataset(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
         raise ValueError(f"{name} is no dataset of this file")
     n_values = max(math.prod(item.shape or ()), math.prod(item.chunks or ()))
     if n_values * item.dtype.itemsize > largest_unpacked(path.stat().st_size):
-        raise ValueError(f"{name} asks for far more memory than a file of this size can fill")
+        raise ValueError(f"{name} asks for far more memory than a file of this size can hold")
     return item
 
 
@@ -169,7 +172,9 @@ def _jsonl(path: Path) -> Iterator[tuple[list[str], Any]]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             values = json.loads(line)
-            with np.errstate(over="ignore"):  # what is too large is found to be infinite
+            with np.errstate(
+                over="ignore"
+            ):  # too large numbers become infinite, and are refused later
                 tokens, vectors = values["tokens"], np.array(values["vectors"], np.float32)
             if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
                 raise TypeError("tokens is no list of strings")
@@ -195,7 +200,7 @@ def _parquet(path: Path) -> Iterator[tuple[list[str], Any]]:
 
 
 def _sentences_of(file: Any, arrow: Any) -> Iterator[tuple[list[str], Any]]:
-    """Rows of tokens, gathered: a sentence may lie in several batches."""
+    """Collect the rows of each sentence, which may be spread over several batches."""
     kind, facts = file.schema_arrow.field("vector").type, file.schema_arrow.metadata or {}
     n_layers, dim = int(facts[b"n_layers"]), int(facts[b"dim"])
     if not arrow.types.is_fixed_size_list(kind) or not arrow.types.is_floating(kind.value_type):
@@ -212,7 +217,7 @@ def _sentences_of(file: Any, arrow: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def _pieces(file: Any, width: int) -> Iterator[tuple[int, Any, list[str], Any]]:
-    """Number of a sentence, positions, tokens and vectors of as much of it as is in one batch."""
+    """Yield number, positions, tokens and vectors of the part of a sentence in one batch."""
     for batch in file.iter_batches(max(1, _BATCH_BYTES // (4 * width))):
         numbers, positions = (batch[name].to_numpy() for name in ("sentence", "position"))
         tokens, vectors = batch["token"].to_pylist(), batch["vector"].flatten().to_numpy()
@@ -226,7 +231,7 @@ def _pieces(file: Any, width: int) -> Iterator[tuple[int, Any, list[str], Any]]:
 
 
 def _damaged(path: Path, what: object) -> FormatError:
-    return FormatError(f"{path} is damaged, or not what `relmo embed` wrote: {what}.")
+    return FormatError(f"{path} is damaged, or was not written by `relmo embed`: {what}.")
 
 
 SOURCES: dict[str, Callable[[Path], Iterator[tuple[Sentence, Any]]]] = {

@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from relmo.arrays import Array
-from relmo.errors import ConfigError, DataError, FormatError
+from relmo.errors import DataError, FormatError
 from relmo.text.corpus import read_lines
-from relmo.vectors.choice import Layers, choose
-from relmo.vectors.embedder import Embedder, Sentence
 
 MAX_DIM = 4096
 _MATRIX, _WORDS = "vectors.npy", "vocab.txt"
@@ -100,7 +98,7 @@ class StaticVectors:
         return np.asarray(self.matrix[number], np.float32)
 
     def embed(self, sentences: Iterable[Sequence[str]]) -> list[Array]:
-        """(tokens, D) a sentence, as `Embedder.embed` gives them for lists of tokens."""
+        """(tokens, D) a sentence, as `Model.embed` gives them for lists of tokens."""
         none = np.zeros((0, self.dim), np.float32)
         return [np.stack([self.vector(t) for t in s]) if len(s) else none for s in sentences]
 
@@ -114,45 +112,6 @@ class StaticVectors:
     @cached_property
     def _lower_case(self) -> bool:
         return all(word == word.lower() for word in self.words)
-
-
-class Concatenated:
-    """A model's vectors with static ones behind them: what both know of a token, 2P + D numbers.
-
-    Attributes:
-        embedder: the model, whose tokenizer strings go through.
-        static: looked up by the same tokens.
-        layers: of the model that are taken, one kind of vector: "average", "top", a number or a
-            ScalarMix.
-    """
-
-    def __init__(
-        self, embedder: Embedder, static: StaticVectors, *, layers: Layers = "average"
-    ) -> None:
-        if not choose(layers, embedder.config.n_outputs).one:
-            raise ConfigError(
-                f"layers is {layers!r}; beside static vectors choose average, top, a number or a "
-                "ScalarMix."
-            )
-        self.embedder, self.static, self.layers = embedder, static, layers
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self.embedder.config.output_dim + self.static.dim
-
-    def embed(self, sentences: Iterable[Sentence]) -> list[Array]:
-        """(tokens, 2P + D) a sentence, given as a string or as tokens."""
-        if isinstance(sentences, str):
-            raise DataError("Expected sentences, found one string. Put it into a list.")
-        tokens = [
-            [token.text for token in self.embedder.tokenize(s)] if isinstance(s, str) else s
-            for s in sentences
-        ]
-        pairs = zip(
-            self.embedder.embed(tokens, layers=self.layers), self.static.embed(tokens), strict=True
-        )
-        return [np.concatenate(pair, axis=1) for pair in pairs]
 
 
 def _read_rows(path: Path) -> Iterator[tuple[str, Array]]:

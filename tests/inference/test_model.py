@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import relmo
 from relmo.errors import ConfigError, DataError, FormatError
-from relmo.vectors import embedder as embedder_module
+from relmo.inference import batching
+from relmo.inference import model as model_module
 
 SENTENCES = st.lists(st.lists(st.sampled_from(["a", "b", "dd", "eee"]), max_size=9), max_size=8)
 CALM = settings(
@@ -64,7 +65,7 @@ def test_mix_of_another_size(tiny):
 
 @pytest.mark.parametrize("sentence", [b"bytes", 7, None, ["a", 3], [b"a"], {"a": 1}])
 def test_what_is_no_sentence(tiny, sentence):
-    with pytest.raises(DataError, match="A sentence is a string or a list of strings"):
+    with pytest.raises(DataError, match="A sentence is a string, a list of strings"):
         tiny.embed([sentence])
 
 
@@ -76,7 +77,7 @@ def test_vectors_do_not_depend_on_company_order_or_batch_size(tiny, sentences, b
     rng.shuffle(order)
     together = tiny.embed([sentences[i] for i in order], layers="all")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedder_module, "BATCH_TOKENS", budget)
+        patch.setattr(batching, "BATCH_TOKENS", budget)
         in_small_batches = tiny.embed(sentences, layers="all")
     for place, i in enumerate(order):  # values reach 5: other sizes of products, other roundings
         assert close(together[place], alone[i], atol=1e-5)
@@ -88,15 +89,16 @@ def test_calling_twice_gives_the_same_bits(tiny, tiny_contents):
     first = tiny.embed(sentences, layers="all")
     tiny.embed(["something else between", "a b"])
     again = tiny.embed(sentences, layers="all")
-    elsewhere = relmo.Embedder(tiny_contents).embed(sentences, layers="all")
+    elsewhere = relmo.Model(tiny_contents).embed(sentences, layers="all")
     for one, two, three in zip(first, again, elsewhere, strict=True):
         assert np.array_equal(one, two)
         assert np.array_equal(one, three)
 
 
 def test_streams_are_read_as_they_are_used(tiny, monkeypatch):
-    monkeypatch.setattr(embedder_module, "POOL_BYTES", 0)
-    monkeypatch.setattr(embedder_module, "BATCH_TOKENS", 20)
+    monkeypatch.setattr(model_module, "POOL_BYTES", 0)
+    monkeypatch.setattr(model_module, "BATCH_TOKENS", 20)
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 20)
     taken = itertools.count()
     endless = (f"w{next(taken)} x" for _ in itertools.repeat(None))
     stream = tiny.embed(endless, layers=0)
@@ -108,8 +110,9 @@ def test_streams_are_read_as_they_are_used(tiny, monkeypatch):
 
 
 def test_order_is_kept_across_pools(tiny, monkeypatch):
-    monkeypatch.setattr(embedder_module, "POOL_BYTES", 0)
-    monkeypatch.setattr(embedder_module, "BATCH_TOKENS", 16)
+    monkeypatch.setattr(model_module, "POOL_BYTES", 0)
+    monkeypatch.setattr(model_module, "BATCH_TOKENS", 20)
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 16)
     rng = random.Random(5)
     sentences = [["w"] * rng.randrange(8) for _ in range(60)]
     assert [len(v) for v in tiny.embed(sentences)] == [len(s) for s in sentences]
@@ -175,7 +178,7 @@ from relmo.formats import ModelContents
 from relmo.model.bilm import BiLm
 torch.manual_seed(0)
 config = read_preset("tiny").model
-model = relmo.Embedder(ModelContents(config, BiLm(config).state_dict(), "test"))
+model = relmo.Model(ModelContents(config, BiLm(config).state_dict(), "test"))
 n = int(sys.argv[1])
 model.embed([["a", "b"] * 50_000])  # windows of full size have been seen
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

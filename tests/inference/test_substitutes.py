@@ -11,10 +11,10 @@ from conftest import close
 from relmo.errors import ConfigError
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
+from relmo.inference.model import Model
+from relmo.inference.substitutes import find_substitutes
 from relmo.model.bilm import BiLm
 from relmo.presets import read_preset
-from relmo.score import Scorer
-from relmo.substitutes import find_substitutes
 from relmo.text.marks import MarkedSentence
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 
@@ -38,7 +38,7 @@ def contents():
 
 @pytest.fixture(scope="module")
 def scorer(contents):
-    return Scorer(contents)
+    return Model(contents)
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -70,7 +70,7 @@ def test_the_word_itself_changes_nothing(scorer):
 
 
 def test_none_is_too_few(scorer):
-    with pytest.raises(ConfigError, match="-k is 0"):
+    with pytest.raises(ConfigError, match="k is 0"):
         find_substitutes(scorer, MarkedSentence(SENTENCE, 1), k=0)
 
 

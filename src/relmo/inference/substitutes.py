@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from relmo.errors import ConfigError
-from relmo.score import Scorer
+from relmo.inference.model import Model
 from relmo.text.marks import MarkedSentence
 from relmo.text.vocabulary import SPECIAL
 
@@ -34,23 +34,24 @@ class Substitute:
         return self.forward + self.backward
 
 
-@torch.inference_mode()
-def find_substitutes(scorer: Scorer, sentence: MarkedSentence, k: int) -> list[Substitute]:
-    """The k words that fit best in the place of the marked one, which may be among them."""
+@torch.no_grad()
+def find_substitutes(model: Model, sentence: MarkedSentence, k: int) -> list[Substitute]:
+    """Find the k words that fit best in the place of the marked one, which may be among them."""
     if k < 1:
-        raise ConfigError(f"-k is {k}; expected 1 or more.")
-    _, ahead, back = scorer.contexts([sentence.tokens])  # token `place` is number place + 1
-    weight, bias = scorer.softmax.weight.to(ahead.dtype), scorer.softmax.bias.to(ahead.dtype)
+        raise ConfigError(f"k is {k}; expected 1 or more.")
+    scoring = model.scoring()
+    before, after = scoring.contexts(model.batch([sentence.tokens]))
+    weight, bias = scoring.softmax.weight.float(), scoring.softmax.bias.float()
     forward, backward = (
         torch.log_softmax(weight @ context + bias, dim=0)  # (V,)
-        for context in (ahead[sentence.place], back[sentence.place + 2])
+        for context in (before[sentence.place], after[sentence.place + 2])  # <S> is number 0
     )
     both = forward + backward
-    special = torch.tensor([scorer.vocabulary.numbers[word] for word in SPECIAL])
+    special = torch.tensor([scoring.vocabulary.numbers[word] for word in SPECIAL])
     both[special] = -torch.inf
     shares = torch.softmax(both.double(), dim=0)
     best = both.topk(min(k, len(both) - len(special))).indices.tolist()
-    words = scorer.vocabulary.words
+    words = scoring.vocabulary.words
     return [
         Substitute(words[i], forward[i].item(), backward[i].item(), shares[i].item()) for i in best
     ]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import relmo
-from relmo.errors import ConfigError, DataError, FormatError
-from relmo.vectors.static import Concatenated, StaticVectors
+from relmo.errors import DataError, FormatError
+from relmo.features.static import StaticVectors
 
 WORDS = ["the", "cat", "sat"]
 MATRIX = np.arange(12, dtype=np.float32).reshape(3, 4) / 8
@@ -96,26 +96,3 @@ def test_matrices_that_do_not_fit(tmp_path):
         StaticVectors.load(tmp_path)
     with pytest.raises(DataError, match="Cannot read"):
         StaticVectors.load(tmp_path / "nothing.txt")
-
-
-def test_behind_a_models_vectors(tiny):
-    vectors = StaticVectors(WORDS, MATRIX)
-    both = Concatenated(tiny, vectors, layers=1)
-    sentences = ["the zebra sat", ["cat"], ""]
-    found = both.embed(sentences)
-    assert [len(x) for x in found] == [3, 1, 0]
-    assert {x.shape[1] for x in found} == {both.dim} == {tiny.config.output_dim + 4}
-    for x, contextual in zip(found, tiny.embed(sentences, layers=1), strict=True):
-        assert np.array_equal(x[:, :-4], contextual)
-    assert np.array_equal(found[0][:, -4:], [MATRIX[0], np.zeros(4), MATRIX[2]])
-
-
-def test_one_vector_a_token_goes_before_the_static_one(tiny):
-    vectors = StaticVectors(WORDS, MATRIX)
-    mix = relmo.ScalarMix(tiny.config.n_outputs)
-    assert Concatenated(tiny, vectors, layers=mix).embed([["cat"]])[0].shape[0] == 1
-    for layers in ("all", [0, 1]):
-        with pytest.raises(ConfigError, match="beside static vectors choose average"):
-            Concatenated(tiny, vectors, layers=layers)
-    with pytest.raises(DataError, match="Put it into a list"):
-        Concatenated(tiny, vectors).embed("the cat")

@@ -13,14 +13,16 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from relmo import score as score_module
 from relmo.cli.perplexity import perplexity as perplexity_verb
 from relmo.cli.score import score as score_verb
 from relmo.cli.scored import as_text
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats import native, read_model
 from relmo.formats.contents import Softmax
-from relmo.score import Scorer, least_expected, perplexity
+from relmo.inference import batching
+from relmo.inference import scoring as scoring_module
+from relmo.inference.model import Model
+from relmo.inference.scoring import least_expected
 from relmo.text.vocabulary import Vocabulary
 
 WORDS = ("<S>", "</S>", "<UNK>", "a", "the", "cat", "sat", ".")
@@ -49,7 +51,7 @@ def contents(legacy_model):
 
 @pytest.fixture(scope="module")
 def scorer(contents):
-    return Scorer(contents, tokenizer="whitespace")
+    return Model(contents, tokenizer="whitespace")
 
 
 def log_softmax_by_hand(vectors, softmax):
@@ -87,7 +89,8 @@ def test_equals_the_oracle(legacy_model, scorer):
 
 def test_fit_is_what_both_sides_add_to_the_word_alone(scorer, contents, monkeypatch):
     """Against its definition: p(w | before) p(w | after) / p(w) over all words w, then / p(w)."""
-    monkeypatch.setattr(score_module, "BATCH_TOKENS", 9)
+    monkeypatch.setattr(scoring_module, "PREDICTIONS", 9)
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 9)
     prior = torch.log_softmax(contents.softmax.bias, dim=0).double().numpy()
     for scored in scorer.score(SENTENCES, fit=True):
         assert scored.fit.shape == (len(scored.tokens),)
@@ -136,8 +139,8 @@ def test_forward_knows_nothing_of_what_follows_nor_backward_of_what_precedes(sco
 def test_order_company_and_batch_borders_do_not_matter(scorer, monkeypatch):
     sentences = [s[:n] for s in SENTENCES for n in range(5)] * 3
     whole = list(scorer.score(sentences))
-    monkeypatch.setattr(score_module, "BATCH_TOKENS", 5)
-    monkeypatch.setattr(score_module, "POOL_TOKENS", 20)
+    monkeypatch.setattr(scoring_module, "PREDICTIONS", 5)
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 5)
     for one, other in zip(whole, scorer.score(iter(sentences)), strict=True):
         assert one.tokens == other.tokens
         np.testing.assert_allclose(one.forward, other.forward, atol=1e-5)
@@ -145,14 +148,13 @@ def test_order_company_and_batch_borders_do_not_matter(scorer, monkeypatch):
 
 
 def test_a_stream_is_read_as_it_is_used(scorer, monkeypatch):
-    monkeypatch.setattr(score_module, "POOL_TOKENS", 20)
     endless = itertools.repeat(["the", "cat"])
     assert len(list(itertools.islice(scorer.score(endless), 100))) == 100
 
 
 def test_perplexity_of_a_model_that_knows_nothing_is_the_size_of_its_vocabulary(contents):
     blank = Softmax(torch.zeros(len(WORDS), 4), torch.zeros(len(WORDS)))
-    found = perplexity(Scorer(replace(contents, softmax=blank)), ["the cat sat", "the dog"])
+    found = Model(replace(contents, softmax=blank)).perplexity(["the cat sat", "the dog"])
     assert found.forward == pytest.approx(len(WORDS), rel=1e-6)
     assert found.backward == pytest.approx(len(WORDS), rel=1e-6)
     assert found.average == pytest.approx(len(WORDS), rel=1e-6)
@@ -164,7 +166,7 @@ def test_perplexity_is_the_exponential_of_the_mean(legacy_model, scorer):
     forward, backward = (
         math.exp(-np.mean(np.concatenate([pair[way] for pair in by_hand]))) for way in range(2)
     )
-    found = perplexity(scorer, SENTENCES)
+    found = scorer.perplexity(SENTENCES)
     assert found.forward == pytest.approx(forward, rel=1e-5)
     assert found.backward == pytest.approx(backward, rel=1e-5)
     assert found.average == pytest.approx((forward + backward) / 2, rel=1e-5)
@@ -174,7 +176,7 @@ def test_perplexity_is_the_exponential_of_the_mean(legacy_model, scorer):
 def test_a_softmax_in_half_precision_will_do(contents):
     half = Softmax(contents.softmax.weight.half(), contents.softmax.bias.half())
     whole, found = (
-        perplexity(Scorer(replace(contents, softmax=s)), ["the cat sat"])
+        Model(replace(contents, softmax=s)).perplexity(["the cat sat"])
         for s in (contents.softmax, half)
     )
     assert found.forward == pytest.approx(whole.forward, rel=1e-2)
@@ -184,21 +186,19 @@ def test_an_absurdly_bad_model_has_a_finite_perplexity(contents):
     bias = torch.zeros(len(WORDS))
     bias[0] = 1e6
     softmax = Softmax(torch.zeros(len(WORDS), 4), bias)
-    assert perplexity(Scorer(replace(contents, softmax=softmax)), ["a a a"]).forward == math.exp(
-        700
-    )
+    assert Model(replace(contents, softmax=softmax)).perplexity(["a a a"]).forward == math.exp(700)
 
 
 def test_a_model_without_softmax_says_what_to_do(contents, tiny_contents):
-    with pytest.raises(FormatError, match=r"has no softmax.*relmo pretrain TEXT --init MODEL"):
-        Scorer(tiny_contents)
+    with pytest.raises(FormatError, match=r"has no softmax.*Fine-tune it on text"):
+        Model(tiny_contents).score(["a"])
     with pytest.raises(FormatError, match="has no vocabulary"):
-        Scorer(replace(contents, vocabulary=None))
+        Model(replace(contents, vocabulary=None)).score(["a"])
 
 
 def test_mistakes(scorer):
     with pytest.raises(DataError, match="no token to measure"):
-        perplexity(scorer, ["", " "])
+        scorer.perplexity(["", " "])
     with pytest.raises(DataError, match="Put it into a list"):
         scorer.score("the cat")
     with pytest.raises(DataError, match="A sentence is a string"):
@@ -213,10 +213,11 @@ def test_a_literal_unknown_word_counts_as_unknown(scorer):
 def test_a_long_sentence_is_compared_in_parts(contents, monkeypatch):
     vocabulary = Vocabulary((*WORDS, *map(str, range(2000))))
     softmax = Softmax(torch.randn(len(vocabulary), 4), torch.zeros(len(vocabulary)))
-    scorer = Scorer(replace(contents, vocabulary=vocabulary, softmax=softmax))
+    scorer = Model(replace(contents, vocabulary=vocabulary, softmax=softmax))
     sentence = [str(i % 2000) for i in range(3000)]
     (whole,) = scorer.score([sentence])
-    monkeypatch.setattr(score_module, "BATCH_TOKENS", 700)
+    monkeypatch.setattr(scoring_module, "PREDICTIONS", 700)
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 700)
     (parts,) = scorer.score([sentence])
     assert whole.forward.shape == (3001,)
     np.testing.assert_allclose(parts.forward, whole.forward, atol=1e-4)
@@ -243,7 +244,7 @@ def run(legacy_model, tmp_path):
 
 
 def test_perplexity_verb(run, scorer, tmp_path):
-    expected = perplexity(scorer, SENTENCES)
+    expected = scorer.perplexity(SENTENCES)
     found = json.loads(run("perplexity", tmp_path / "text.txt", "--json"))
     assert list(found) == ["forward", "backward", "average", "tokens", "unknown"]
     assert found["forward"] == pytest.approx(expected.forward)

@@ -1,0 +1,1 @@
+"""Vectors of tokens, computed when they are asked for or kept in a store on disk."""

@@ -1,0 +1,111 @@
+"""Vectors of tokens, whatever gives them: `Features` is the protocol, `Layers` a padded batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from relmo.errors import ConfigError
+
+Sentences = Sequence[Sequence[str]]  # tokenised
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers of a padded batch of sentences.
+
+    Attributes:
+        values: (K, B, T, D) float32, zero where there is no token.
+        mask: (B, T), True on real tokens (and on boundaries, if the batch has them).
+    """
+
+    values: Tensor
+    mask: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """(B,) tokens of each sentence, boundaries included if the batch has them."""
+        return self.mask.sum(dim=1)
+
+    def without_boundaries(self) -> Layers:
+        """The same without the first and the last vector of each sentence."""
+        mask = self.mask[:, 2:]  # (B, T - 2)
+        # The closing boundary of a shorter sentence is still inside, and has to become zero.
+        return Layers(self.values[:, :, 1:-1] * mask[..., None], mask)
+
+    def average(self) -> Tensor:
+        """(B, T, D) the mean of all layers."""
+        return self.values.mean(dim=0)
+
+    def lstm(self) -> Tensor:
+        """(B, T, D) the mean of the layers 1..L, without that of the token encoder.
+
+        Raises:
+            ConfigError: There is one layer only, as static vectors have.
+        """
+        self._check_contextual("mean of LSTM layers")
+        return self.values[1:].mean(dim=0)
+
+    def context(self) -> Tensor:
+        """(B, T - 2, D) what both directions of the top layer hold before they read each token.
+
+        That is the forward half of the previous position beside the backward half of the next
+        one. The batch must have boundaries: the first token follows the opening boundary.
+
+        Raises:
+            ConfigError: There is one layer only, or the dimension is odd.
+        """
+        self._check_contextual("context")
+        if self.values.shape[-1] % 2:
+            raise ConfigError(
+                f"The vectors have {self.values.shape[-1]} dimensions, expected an even number: "
+                "half for each direction. Take the context of a bidirectional model."
+            )
+        forward, backward = self.values[-1].chunk(2, dim=-1)  # (B, T, D / 2) each
+        context = torch.cat([forward[:, :-2], backward[:, 2:]], dim=-1)
+        return context * self.mask[:, 2:, None]
+
+    def _check_contextual(self, view: str) -> None:
+        if len(self.values) < 2:
+            raise ConfigError(
+                f"These vectors have one layer, expected several: there is no {view}. "
+                "Take the layers of a biLM, or the one layer as it is."
+            )
+
+
+class Features(Protocol):
+    """One kind of vectors of tokens. Several kinds side by side are a list of them.
+
+    The vectors of a sentence depend on the sentence alone, not on the others of its batch. Where
+    there are several layers, layer 0 depends on the word alone.
+
+    """
+
+    @property
+    def name(self) -> str:
+        """For people, such as "en" or "glove"."""
+
+    @property
+    def identity(self) -> str:
+        """Changes whenever the vectors would: the fingerprint of the weights, for instance."""
+
+    @property
+    def n_layers(self) -> int:
+        """K, that of the token encoder included."""
+
+    @property
+    def dim(self) -> int:
+        """D, the length of a vector."""
+
+    def batch(self, sentences: Sentences, *, boundaries: bool = False) -> Layers:
+        """The vectors of tokenised sentences, padded to the longest one.
+
+        Args:
+            sentences: the tokens of each.
+            boundaries: T counts both boundaries too: they come first and last in each row, also
+                in that of a sentence without tokens.
+        """

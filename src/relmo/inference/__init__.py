@@ -1,0 +1,1 @@
+"""A model at work: text in, vectors and probabilities out."""

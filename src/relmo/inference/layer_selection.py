@@ -1,0 +1,91 @@
+"""Which layers a caller wants, checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from relmo.arrays import Array
+from relmo.errors import ConfigError
+from relmo.model.scalar_mix import ScalarMix
+
+LayerSpec: TypeAlias = Literal["all", "top", "average", "lstm"] | int | Sequence[int] | ScalarMix
+
+
+@dataclass(frozen=True)
+class LayerSelection:
+    """Which vectors a caller wants of each token.
+
+    Attributes:
+        n_layers: how many vectors per token are computed, K.
+        single: whether one vector per token is wanted, so that arrays have no axis of layers.
+        matrix: (K, L+1) weighted sums of the layers, as `Model.run` takes them; None is all layers.
+        mix: a mix with layer norm, which needs all layers of a whole sentence.
+    """
+
+    n_layers: int
+    single: bool
+    matrix: Tensor | None
+    mix: ScalarMix | None = None
+
+    def finish(self, vectors: Tensor) -> Array:
+        """Turn the vectors of a sentence (K, tokens, 2P) into an array that stands on its own."""
+        if self.mix is not None:
+            mask = torch.ones(vectors.shape[1], dtype=torch.bool)
+            return self.mix.combine(vectors, mask).numpy()
+        return (vectors[0] if self.single else vectors).numpy().copy()
+
+
+def select_layers(layers: LayerSpec, n_outputs: int) -> LayerSelection:
+    """Check what a caller asks for, before anything is computed.
+
+    Args:
+        layers: "all", "top", "average" (the mean of all layers), "lstm" (the mean of layers 1 to
+            L), a number, a list of numbers, or a mix.
+        n_outputs: layers of the model, the token encoder's included: L + 1.
+    """
+    identity = torch.eye(n_outputs)
+    if isinstance(layers, ScalarMix):
+        if len(layers.weights) != n_outputs:
+            raise ConfigError(
+                f"The mix is of {len(layers.weights)} layers, the model has {n_outputs} "
+                f"(the token encoder's included): build ScalarMix({n_outputs})."
+            )
+        if layers.layer_norm:
+            return LayerSelection(n_outputs, True, None, layers)
+        return LayerSelection(1, True, layers.coefficients().detach().cpu()[None])
+    if layers == "all":
+        return LayerSelection(n_outputs, False, None)
+    if layers == "average":
+        return LayerSelection(1, True, torch.full((1, n_outputs), 1 / n_outputs))
+    if layers == "lstm":
+        weights = torch.full((1, n_outputs), 1 / (n_outputs - 1))
+        weights[0, 0] = 0.0
+        return LayerSelection(1, True, weights)
+    single = layers == "top" or isinstance(layers, int)
+    numbers: Any = [-1] if layers == "top" else [layers] if single else layers
+    if not (
+        isinstance(numbers, Sequence)
+        and len(numbers) > 0
+        and all(isinstance(n, int) and -n_outputs <= n < n_outputs for n in numbers)
+    ):
+        raise ConfigError(
+            f"layers is {layers!r}; choose all, top, average, lstm, a number from 0 to "
+            f"{n_outputs - 1}, a list of them or a ScalarMix."
+        )
+    return LayerSelection(len(numbers), single, identity[list(numbers)])
+
+
+def select_one_layer(layers: LayerSpec, n_outputs: int) -> LayerSelection:
+    """Check a choice that must give one vector per token."""
+    selection = select_layers(layers, n_outputs)
+    if not selection.single:
+        raise ConfigError(
+            f"layers is {layers!r}; one vector per token is needed: choose average, lstm, top, a "
+            "number or a ScalarMix."
+        )
+    return selection
