@@ -1,4 +1,4 @@
-"""Configurations as TOML: presets by name, single values by `--set`, what a run was made with."""
+"""Configurations as TOML: presets by name, single values, what a run was made with."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ def with_settings(config: PretrainConfig, settings: Sequence[str]) -> PretrainCo
             place = place.get(table) if isinstance(place, dict) else None
         if not equals or not isinstance(place, dict) or isinstance(place.get(key), dict):
             raise ConfigError(
-                f"--set {setting!r} names no value; write it as table.name=value, for example "
-                "model.lstm.cell_dim=512 or train.learning_rate=0.002."
+                f"The setting {setting!r} names no value; write it as table.name=value, for "
+                "example model.lstm.cell_dim=512 or train.learning_rate=0.002.",
+                settings=["settings"],
             )
         place[key] = _parse_value(text.strip())
-    return parse_config(PretrainConfig, values, "The configuration with --set")
+    return parse_config(PretrainConfig, values, "The changed configuration")
 
 
 def _parse_value(text: str) -> Any:
