@@ -80,6 +80,8 @@ def test_features_of_different_dimensions_side_by_side(store):
     assert result.mix == ()
     assert result.test[0] < 75 < result.test[1]
     assert result.test[2] > 95
+    assert result.dev[1] < result.dev[2]
+    assert result.best == "three"
 
 
 def test_a_mix_learns_which_layer_tells(store):

@@ -96,7 +96,9 @@ def test_what_knows_the_context_tells_and_what_does_not_guesses(tmp_path):
     assert result.test[1:3] == result.dev[1:3] == (100, 100)
     assert result.best == "static context"
     same = 100 * np.mean([pair.same for pair in parts[2]])
-    assert result.test[0] in (pytest.approx(same), pytest.approx(100 - same))
+    # To the word alone all pairs are alike: it says what most of those that it learns from are.
+    says_same = np.mean([pair.same for pair in parts[0]]) > 0.5
+    assert result.test[0] == pytest.approx(same if says_same else 100 - same)
     assert result.majority[1] == pytest.approx(max(same, 100 - same))
     assert result.n_pairs == (300, 40, 60)
     with pytest.raises(DataError, match="The dev part holds no pair"):

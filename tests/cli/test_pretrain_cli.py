@@ -42,7 +42,7 @@ def refused(found):
 
 def test_no_text(pretrain, tmp_path):
     said = refused(pretrain("-o", "run", *SMALL))
-    assert said.startswith("Error: There is no text to train on: relmo pretrain TEXT")
+    assert said.startswith("Error: There is no text to train on. Name files")
     assert not (tmp_path / "run").exists()
 
 
@@ -98,7 +98,7 @@ def test_nothing_to_resume(pretrain, tmp_path):
     for arguments in (["text.txt"], []):
         said = refused(pretrain(*arguments, "-o", "run", "--resume"))
         assert "There is no run to resume" in said
-        assert "Leave out --resume" in said
+        assert "Start a new one. Options: --resume." in said
     assert not (tmp_path / "run").exists()
 
 
@@ -163,10 +163,11 @@ def test_a_run_goes_on_as_itself_only(pretrain, run, tmp_path):
     assert pretrain(*command, "--epochs", "1")[0] == 0
     before = (tmp_path / "run" / "metrics.jsonl").read_text()
 
-    assert "already holds a run. Continue a run with --resume" in refused(pretrain(*command))
+    assert "already holds a run. Resume a run, or" in refused(pretrain(*command))
     said = refused(pretrain("-o", "run", "--resume", "--seed", "5"))
     assert "config.toml has train.seed = 0, but 5 was asked for" in said
-    assert "leave --preset out" in refused(pretrain(*command, "--resume"))
+    said = refused(pretrain(*command, "--resume"))
+    assert "leave it out. Options: --preset." in said
     (tmp_path / "other.txt").write_text("another text\n")
     settings = RunDirectory(tmp_path / "run").config.read_text()
     said = refused(pretrain("other.txt", "-o", "run", "--resume", "--epochs", "9"))
@@ -176,7 +177,7 @@ def test_a_run_goes_on_as_itself_only(pretrain, run, tmp_path):
     said = refused(pretrain("-o", "run", "--resume", "--valid", "other.txt"))
     assert "was trained on other text" in said
     said = refused(pretrain("-o", "run", "--resume", "--vocabulary", "other.txt"))
-    assert "leave --vocabulary out" in said
+    assert "leave it out. Options: --vocabulary." in said
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
 
     # A run of an earlier version says nothing of a setting that has come since.

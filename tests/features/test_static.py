@@ -91,6 +91,11 @@ def test_matrices_that_do_not_fit(tmp_path):
     np.save(tmp_path / "vectors.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(FormatError, match="Cannot read"):
         StaticVectors.load(tmp_path)
+    whole = (tmp_path / "vectors.npy").read_bytes()
+    for damaged in (b"", whole[:20], whole.replace(b"{", b"("), whole[:12] + b"\0" + whole[13:]):
+        (tmp_path / "vectors.npy").write_bytes(damaged)
+        with pytest.raises(FormatError, match="Cannot read"):
+            StaticVectors.load(tmp_path)
     np.save(tmp_path / "vectors.npy", np.ones((1, 2), dtype=np.int64))
     with pytest.raises(FormatError, match="not floating-point"):
         StaticVectors.load(tmp_path)

@@ -90,7 +90,7 @@ def test_a_killed_rank_ends_the_job_with_a_message(tmp_path, text, dies):
         _, errors = ranks.communicate(timeout=60)  # a silent partner would be given half an hour
     assert ranks.returncode != 0
     assert f"Error: Process {1 - dies}: another process of this job ended" in errors
-    assert "continue with --resume" in errors
+    assert "resume the run. Options: --resume." in errors
     step = last_checkpoint(run).values["step"]
     limit = last_checkpoint(run).values["units"] + 1
     values = {"train.max_tokens": limit, "train.epochs": 100_000}

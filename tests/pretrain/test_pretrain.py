@@ -131,7 +131,7 @@ def test_killed_or_stopped_it_goes_on_bit_for_bit(tmp_path, layout):
         assert code == 128 + number, errors
         step = last_checkpoint(parts).values["step"]
         assert errors.startswith(f"Error: Interrupted ({number.name}) after step {step};")
-        assert "Continue with --resume" in errors
+        assert "Resume the run to continue. Options: --resume." in errors
         assert errors.count("\n") == 1
         assert relmo.load(parts / "model").embed("two words").shape == (2, 16)
     done = run_program(*arguments, "-o", parts, "--resume")

@@ -1,11 +1,10 @@
-"""A task in one file: is a word capitalised in its sentence? capitals.py MODEL RUN [--resume]"""
+"""A task in one file: which words have a capital inside their sentence? MODEL RUN [--resume]"""
 
 import sys
 from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from relmo.config import TrainConfig
 from relmo.features.live import open_features
@@ -29,7 +28,7 @@ class Tagger(nn.Module):
 
     def loss(self, sentences):
         scores = self(sentences)
-        return functional.cross_entropy(scores, labels(sentences)), len(scores)
+        return nn.functional.cross_entropy(scores, labels(sentences)), len(scores)
 
     @torch.no_grad()
     def predict(self, sentences):
@@ -41,7 +40,7 @@ def labels(sentences):
 
 
 def run_task(model, folder, *, resume=False, dev=SENTENCES[150:], **limits):
-    torch.manual_seed(1)
+    torch.manual_seed(1)  # of the first weights
     tagger = Tagger(FeatureStore().open(*open_features(model), SENTENCES))
     learner = ModuleLearner(
         tagger,

@@ -234,7 +234,7 @@ def test_a_new_run_and_one_that_goes_on(tmp_path):
     with run.opened(CONFIG, resume=False):  # nothing was learned: a start is no run yet
         run.save({"w": torch.zeros(2)}, {"step": 1}, best=False)
     with (
-        pytest.raises(DataError, match=r"already holds a run.* with --resume"),
+        pytest.raises(DataError, match=r"already holds a run\. Resume a run"),
         run.opened(CONFIG, resume=False),
     ):
         pass

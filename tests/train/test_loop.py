@@ -306,7 +306,7 @@ def test_signals_save_and_leave(tmp_path, whole, name, code):
     stopped = run_program(tmp_path / "parts", *options)
     assert stopped.returncode == code, stopped.stderr
     assert stopped.stderr.startswith(f"Error: Interrupted ({name}) after step 11;")
-    assert "--resume" in stopped.stderr
+    assert "Resume the run" in stopped.stderr
     assert stopped.stderr.count("\n") == 1
     assert run_program(tmp_path / "parts", "--resume").returncode == 0
     assert_same_weights(whole, tmp_path / "parts")
@@ -448,5 +448,5 @@ def test_a_killed_rank_ends_the_job_with_a_message(tmp_path, dies):
     ended = run_ranks(tmp_path / "run", "--at", 10, "--kill", "SIGKILL", "--only-rank", dies)
     assert ended.returncode != 0
     assert f"Error: Process {1 - dies}: another process of this job ended" in ended.stderr
-    assert "continue with --resume" in ended.stderr
+    assert "resume the run" in ended.stderr
     assert run_program(tmp_path / "run", "--resume").returncode == 0

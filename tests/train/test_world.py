@@ -142,7 +142,7 @@ def test_a_rank_that_dies_is_noticed_at_once(waits):
     )
     assert codes == [2, -9]
     assert outputs[0].startswith("Error: Process 0: another process of this job ended")
-    assert "--resume" in outputs[0]
+    assert "resume the run" in outputs[0]
     assert seconds < 60  # mostly imports; the limit without a word is half an hour
 
 

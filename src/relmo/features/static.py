@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from relmo.features.layers import Layers, Sentences, pad_arrays
 from relmo.text.corpus import read_lines
 
 MAX_DIM = 4096
+# What NumPy raises for a header that is none.
+_DAMAGED = (OSError, ValueError, SyntaxError, TokenError, EOFError, TypeError, OverflowError)
 _MATRIX, _WORDS = "vectors.npy", "vocab.txt"
 
 
@@ -69,8 +72,8 @@ class StaticVectors:
     @classmethod
     def _load_matrix(cls, matrix: Path, words: Path, max_words: int | None) -> StaticVectors:
         try:
-            values = np.load(matrix, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+            values = np.lib.format.open_memmap(matrix, mode="r")  # never unpickles, nor unzips
+        except _DAMAGED as error:
             raise FormatError(
                 f"Cannot read {matrix} ({error}): expected a matrix that NumPy has saved."
             ) from None

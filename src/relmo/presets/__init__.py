@@ -1,4 +1,4 @@
-"""Configurations as TOML: presets by name, single values by name, what a run was made with."""
+"""Configurations as TOML: presets by name, single values, what a run was made with."""
 
 from __future__ import annotations
 

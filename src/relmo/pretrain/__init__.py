@@ -51,8 +51,8 @@ def pretrain(
         settings: the same as text: ["train.epochs=3"].
         valid: text to validate on; some of the corpus is held out when there is none.
         vocabulary: a file of words to use instead of the corpus's own most frequent ones.
-        init: a model to go on from.
-        resume: go on from the last checkpoint, bit for bit as if there had been no stop.
+        init: a model to fine-tune.
+        resume: resume from the last checkpoint, bit for bit as if there had been no stop.
         cache: where prepared text is kept; the user's cache directory when None.
         tensorboard: write TensorBoard's files too.
     """
@@ -61,7 +61,7 @@ def pretrain(
     if resume:
         inputs = resolve_resumed_inputs(inputs, read_inputs(directory.inputs))
     if not inputs.texts:
-        raise ConfigError("There is no text to train on: relmo pretrain TEXT... -o RUN.")
+        raise ConfigError("There is no text to train on. Name files, directories or patterns.")
     contents = None if inputs.init is None else read_model(inputs.init)
     resumed = directory.config if resume else None
     config = resolve_config(preset, values or {}, settings, init=contents, resumed=resumed)

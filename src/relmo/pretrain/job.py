@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -118,7 +118,7 @@ class Job:
             self._export()
             raise
         self._export()
-        return outcome
+        return replace(outcome, unit="tokens")  # as people know the message
 
     def _read_corpora(self, workers: int | None) -> None:
         data = self.config.data
@@ -139,14 +139,15 @@ class Job:
         self.valid = read(self.inputs.valid) if self.inputs.valid else None
 
     def _keep_inputs(self, *, resume: bool) -> None:
-        """Write them down; a run goes on with the text that it began with."""
+        """Write inputs.json; a run is resumed with the text that it began with."""
         keys = {"key": self.corpus.key, "valid_key": self.valid and self.valid.key}
         if resume:
             before = read_inputs(self.run.inputs)
             if {name: before.get(name) for name in keys} != keys:
                 raise DataError(
                     f"{self.run.path} was trained on other text: {' '.join(before['texts'])}. Give "
-                    "that, unchanged, or start a new run from its model with --init."
+                    "that, unchanged, or start a new run that fine-tunes its model.",
+                    settings=["init"],
                 )
         with written_atomically(self.run.inputs) as written:
             text = json.dumps({**asdict(self.inputs), **keys}, indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""What a run is to be, from what the command line says and from what a run to resume already is."""
+"""Resolving the configuration and inputs of a run: presets, changes, the run to resume."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Inputs:
         texts: files, directories, patterns, or "-".
         valid: the same of text to validate on; some of the corpus is held out when there is none.
         vocabulary: a file of words to use instead of the corpus's own most frequent ones.
-        init: a model to go on from, as `relmo.load` takes it.
+        init: a model to fine-tune, as `relmo.load` takes it.
     """
 
     texts: tuple[str, ...]
@@ -47,7 +47,7 @@ def resolve_config(
         preset: its name; `DEFAULT_PRESET` when None.
         values: by name, such as "train.epochs"; None leaves one as it is.
         settings: more of them, as "train.epochs=3".
-        init: the model to go on from, whose sizes it has to have.
+        init: the model to fine-tune, whose sizes the run takes over.
         resumed: config.toml of the run to resume.
     """
     given = {name: value for name, value in values.items() if value is not None}
@@ -56,7 +56,10 @@ def resolve_config(
     if resumed is None:
         config = read_preset(preset or DEFAULT_PRESET)
     elif preset is not None:
-        raise ConfigError("A run is resumed with its own settings: leave --preset out.")
+        raise ConfigError(
+            f"A run is resumed with its own settings, but preset {preset} was given: leave it out.",
+            settings=["preset"],
+        )
     else:
         config = parse_toml(_read(resumed), str(resumed))
     if init is not None and resumed is None:
@@ -68,7 +71,10 @@ def resolve_config(
         init.config.encoder,
         init.config.lstm,
     ):
-        raise ConfigError("A model to go on from has its sizes: leave --set model.… out.")
+        raise ConfigError(
+            "A model to fine-tune has its sizes: leave changes of model.… out.",
+            settings=["settings"],
+        )
     return chosen
 
 
@@ -97,7 +103,8 @@ def resolve_resumed_inputs(given: Inputs, before: Mapping[str, Any]) -> Inputs:
     for name in ("vocabulary", "init"):
         if getattr(given, name) not in (None, before.get(name)):
             raise ConfigError(
-                f"The run began with {name} {before.get(name) or 'none'}: leave --{name} out."
+                f"The run began with {name} {before.get(name) or 'none'}: leave it out.",
+                settings=[name],
             )
     same = Inputs(
         given.texts or tuple(before["texts"]),
@@ -127,5 +134,6 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(
-            f"There is no run to resume: cannot read {path} ({error.strerror}). Leave out --resume."
+            f"There is no run to resume: cannot read {path} ({error.strerror}). Start a new one.",
+            settings=["resume"],
         ) from None

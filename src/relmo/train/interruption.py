@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C while something must first be finished."""
+"""SIGTERM and Ctrl-C while training: finish the step and save first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Interrupted(TrainingError):
     """Training that was asked to stop, and saved; `exit_code` is what a shell expects."""
 
     def __init__(self, message: str, number: signal.Signals) -> None:
-        super().__init__(message)
+        super().__init__(message, settings=["resume"])
         self.exit_code = 128 + number
 
 

@@ -258,7 +258,7 @@ class _Loop:
         what = f"Interrupted ({interruption.name}) after step {self.state.step}"
         kept = "without a run directory nothing is saved."
         if self.run is not None:
-            kept = f"everything is in {self.run.last}. Continue with --resume."
+            kept = f"everything is in {self.run.last}. Resume the run to continue."
         raise Interrupted(f"{what}; {kept}", interruption)
 
     def _check(self, name: str, *numbers: float) -> None:
@@ -273,7 +273,8 @@ class _Loop:
             kept = f"The last good checkpoint is {good}"
         raise TrainingError(
             f"{what} at step {self.state.step}. {kept}. Lower train.learning_rate or "
-            "train.clip_norm, and continue with --resume."
+            "train.clip_norm, and resume the run.",
+            settings=["resume"],
         )
 
 

@@ -1,7 +1,7 @@
 """Optimizers: PyTorch's for whole tensors, a row-sparse one for large ones; clipping, schedules.
 
-A softmax has a row for each word, and a step has gradients for a few thousand of them. A
-`RowOptimizer` reads and writes those alone, so that a step costs the same for any vocabulary.
+A table may have a row for each of a million items, and a step gradients for a few thousand. A
+`RowOptimizer` reads and writes those rows alone: a step costs the same for a table of any size.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RowOptimizer:
 
     A row that has no gradient keeps its moments as they are. Adam's correction for moments that
     began with zeros goes by how often the row itself was updated: by the number of all steps, the
-    first step of a rare word would be √10 times too long (0.1 g / √(0.001 g²) instead of g / |g|).
+    first step of a rare row would be √10 times too long (0.1 g / √(0.001 g²) instead of g / |g|).
     """
 
     def __init__(self, kind: str, tensor: Tensor) -> None:

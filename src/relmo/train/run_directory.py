@@ -1,11 +1,11 @@
-"""What a run leaves on disk.
+"""The files of a training run.
 
 config.toml         every setting
 inputs.json         what it was given to begin with, where that is not a setting
 environment.json    versions, machine and command of the latest start
-metrics.jsonl       a row every few steps
-checkpoints/        last.safetensors to continue from, best.safetensors by validation
-model/              the result
+metrics.jsonl       one row every few steps
+checkpoints/        last.safetensors to resume from, best.safetensors by validation
+model/              the exported model
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# What may change when a run goes on: limits, and what helps after a divergence.
+# What may change when a run is resumed: limits, and what helps after a divergence.
 MAY_CHANGE = frozenset(
     f"train.{name}"
     for name in (
@@ -68,16 +68,18 @@ class RunDirectory:
         before: str | None = None,
         may_change: Collection[str] = MAY_CHANGE,
     ) -> Iterator[None]:
-        """Start a run, or go on with one; for the first process only, and only one at a time.
+        """Start or resume a run; for the first process only, and only one at a time.
 
         Args:
             config: all settings as TOML, kept in config.toml.
-            resume: go on with the run that is here; otherwise there must be nothing to lose.
-            before: config.toml with the settings that there were not yet when it was written.
+            resume: resume the run that is here; otherwise there must be nothing to lose.
+            before: config.toml with the defaults of settings that were added since it was written.
             may_change: settings, as "table.name", in which a resumed run may differ.
         """
         if resume and not self.config.is_file():
-            raise DataError(f"There is no run in {self.path} to resume. Leave out --resume.")
+            raise DataError(
+                f"There is no run in {self.path} to resume. Start a new one.", settings=["resume"]
+            )
         check_writable(self.path, directory=True)
         self.path.mkdir(exist_ok=True)
         with _locked(self.path):
@@ -93,23 +95,23 @@ class RunDirectory:
             yield
 
     def write_config(self, config: str) -> None:
-        """Keep the settings; a resumed run's own are kept once nothing speaks against going on."""
+        """Write config.toml; when resuming, only after everything was checked."""
         with written_atomically(self.config) as written:
             written.write_text(config, encoding="utf-8", newline="\n")
 
     def _check_not_begun(self) -> None:
-        """A start that got nowhere, as it was given a wrong file, is not in the way of another."""
+        """Refuse a directory with a run or foreign files; without a checkpoint it is no run."""
         known = {self.config, self.inputs, self.environment, self.metrics, self.last.parent}
         strange = set(self.path.iterdir()) - known - {self.path / ".lock"}
         if self.last.exists() or strange:
             what = "a run" if self.last.exists() else min(path.name for path in strange)
             raise DataError(
-                f"{self.path} already holds {what}. Continue a run with --resume, or choose "
-                "another directory."
+                f"{self.path} already holds {what}. Resume a run, or choose another directory.",
+                settings=["resume"],
             )
 
     def write_environment(self, **more: Any) -> None:
-        """Say what runs here; `more` is for what only the caller knows."""
+        """Write versions, machine and command; `more` is for what only the caller knows."""
         values = {
             "relmo": __version__,
             "torch": torch.__version__,
@@ -129,7 +131,7 @@ class RunDirectory:
         if not best:
             write_checkpoint(self.last, tensors, values)
             return
-        # In this order: killed in between, a run goes on from the older one to the same best.
+        # In this order: killed in between, a run resumes from the older one to the same best.
         write_checkpoint(self.best, tensors, values)
         link_checkpoint(self.best, self.last)
 
@@ -165,7 +167,7 @@ def _check_same(path: Path, before: str | None, config: str, may_change: Collect
         if old.get(name) != new.get(name):
             raise ConfigError(
                 f"{path} has {name} = {old.get(name)!r}, but {new.get(name)!r} was asked for. A "
-                "run goes on with its own settings: leave that out, or start a new run elsewhere."
+                "run is resumed with its own settings: leave that out, or start a new run."
             )
 
 

@@ -104,7 +104,8 @@ def join_world(device: str | None = None) -> Iterator[World]:
             reason = str(error).partition("\n")[0].rpartition("gloo/")[2]
             raise TrainingError(
                 f"Process {rank}: another process of this job ended, or cannot be reached "
-                f"({reason}). See what it said, then continue with --resume."
+                f"({reason}). See what it said, then resume the run.",
+                settings=["resume"],
             ) from error
         raise
     else:
