@@ -18,33 +18,26 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-
 import relmo
 from relmo.features.layers import Layers
+from relmo.features.live import LiveFeatures
 from relmo.features.store import FeatureStore, StoredFeatures
 
 ROUNDS = 3
 
 
-class LiveFeatures:
-    """All layers of a model, computed for each batch."""
+class TimedFeatures(LiveFeatures):
+    """All layers of a model, with the time that computing them takes."""
 
-    def __init__(self, model: str) -> None:
-        self.model = relmo.load(model)
-        self.name = self.identity = model
-        self.n_layers, self.dim = self.model.config.n_outputs, self.model.config.output_dim
-        self.n_tokens, self.seconds = 0, 0.0
+    n_tokens, seconds = 0, 0.0
 
-    @torch.inference_mode()
     def batch(self, sentences: list[list[str]], *, boundaries: bool = False) -> Layers:
         """As `Features` has it."""
         start = time.perf_counter()
-        found = self.model.bilm(self.model.batch(sentences))
+        layers = super().batch(sentences, boundaries=boundaries)
         self.seconds += time.perf_counter() - start
         self.n_tokens += sum(map(len, sentences))
-        layers = Layers(found.layers, found.mask)
-        return layers if boundaries else layers.without_boundaries()
+        return layers
 
 
 def read_text(path: Path | None) -> list[list[str]]:
@@ -70,7 +63,7 @@ def read_rate(stored: StoredFeatures, sentences: list[list[str]], size: int, lik
 
 
 def measure(model: str, sentences: list[list[str]]) -> dict[str, float]:
-    live = LiveFeatures(model)
+    live = TimedFeatures(relmo.load(model), model)
     with tempfile.TemporaryDirectory() as folder:
         store = FeatureStore(folder)
         start = time.perf_counter()

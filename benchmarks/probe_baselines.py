@@ -12,12 +12,13 @@ vectors differ a little from run to run: --threads 1 gives the same ones again.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,9 +27,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 import numpy as np
 import torch
 
-from relmo.analysis.probes import ProbeResult, probe
-from relmo.analysis.sources import Source, model_source, static_source
+from relmo.analysis.probes import ProbeResult, probe_tags
 from relmo.errors import ConfigError, RelmoError
+from relmo.features.layers import Features
+from relmo.features.live import FunctionFeatures, LiveFeatures
 from relmo.features.static import StaticVectors
 from relmo.formats import ModelContents, read_model
 from relmo.formats.published import cache_directory
@@ -41,11 +43,11 @@ from relmo.text.shards import Corpus, prepare_corpus
 N_BUCKETS = 500_000  # that parts of words share: more than the novels of a library have
 
 
-def untrained_source(contents: ModelContents, seed: int) -> Source:
+def untrained_features(contents: ModelContents, seed: int) -> Features:
     """Layers of a network of the model's shape, as it was before it was trained."""
     torch.manual_seed(seed)
     tensors = BiLm(contents.config).state_dict()
-    return model_source(Model(replace(contents, tensors=tensors, remainders={})))
+    return LiveFeatures(Model(replace(contents, tensors=tensors, remainders={})), "untrained")
 
 
 def write_sentences(corpus: Corpus, path: Path) -> None:
@@ -57,7 +59,7 @@ def write_sentences(corpus: Corpus, path: Path) -> None:
                 file.write(" ".join(words[shard.ids[start:end]]) + "\n")
 
 
-def fasttext_source(tokenizer: str, options: argparse.Namespace) -> Source:
+def fasttext_features(tokenizer: str, options: argparse.Namespace) -> Features:
     """Vectors of words and of their parts, by skip-gram."""
     from gensim.models import FastText
 
@@ -90,10 +92,11 @@ def fasttext_source(tokenizer: str, options: argparse.Namespace) -> Source:
         file=sys.stderr,
     )
 
-    def embed(sentences: list[tuple[str, ...]]) -> list[list[np.ndarray]]:
-        return [[np.stack([vectors[token] for token in tokens])] for tokens in sentences]
+    def embed(sentences: list[tuple[str, ...]]) -> list[np.ndarray]:
+        return [np.stack([vectors[token] for token in tokens])[None] for tokens in sentences]
 
-    return Source(("static",), embed)
+    identity = hashlib.blake2b(vectors.vectors.tobytes(), digest_size=16).hexdigest()
+    return FunctionFeatures("fastText", identity, 1, options.dim, embed)
 
 
 def show(name: str, result: ProbeResult) -> None:
@@ -132,21 +135,21 @@ def compare(options: argparse.Namespace) -> None:
     parts = [list(read_conllu(path)) for path in (options.train, options.dev, options.test)]
     results: dict[str, ProbeResult] = {}
 
-    def judge(name: str, source: Source) -> None:
-        named = {"mixed": source.layers, "epochs": options.epochs, "seed": options.seed}
-        results[name] = probe(source.embed, source.names, *parts, **named)
+    def judge(name: str, features: Features) -> None:
+        named = {"epochs": options.epochs, "seed": options.seed}
+        results[name] = probe_tags([features], *parts, **named)
         show(name, results[name])
 
     contents = read_model(options.model)
     print(f"{'':<40}{'dev':>8}{'test':>8}")
-    judge("model", model_source(Model(contents)))
-    judge("untrained", untrained_source(contents, options.seed))
+    judge("model", LiveFeatures(Model(contents)))
+    judge("untrained", untrained_features(contents, options.seed))
     for path in options.static:
-        judge(Path(path).name, static_source(StaticVectors.load(path)))
+        judge(Path(path).name, StaticVectors.load(path))
     if options.text:
-        judge("fastText", fasttext_source(contents.config.tokenizer, options))
+        judge("fastText", fasttext_features(contents.config.tokenizer, options))
     if options.json:
-        found = {name: asdict(result) | {"best": result.best} for name, result in results.items()}
+        found = {name: result.as_dict() for name, result in results.items()}
         options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from relmo.analysis.sources import open_source
+from relmo.analysis.kinds import Kinds, contexts_of
+from relmo.features.live import open_features
 
 TAG = re.compile(r"<(/?s|wf|punc)\b([^>]*)>([^<\n]*)")
 ATTRIBUTE = re.compile(r"(\w+)=(\S+)")
@@ -75,7 +76,7 @@ def choose(occurrences, n_lemmas, n_occurrences, rng):
     return sample
 
 
-def vectors_at(source, sentences, sample):
+def vectors_at(kinds, sentences, sample):
     """For each lemma, one array (occurrences, D_k) for each kind of vector."""
     wanted = sorted({o.sentence for some in sample.values() for o in some})
     places = defaultdict(list)
@@ -85,10 +86,12 @@ def vectors_at(source, sentences, sample):
     found = {lemma: [None] * len(some) for lemma, some in sample.items()}
     for start in range(0, len(wanted), CHUNK_SENTENCES):
         chunk = wanted[start : start + CHUNK_SENTENCES]
-        embedded = source.embed([sentences[i] for i in chunk])
-        for number, kinds in zip(chunk, embedded, strict=True):
+        batches = [f.batch([sentences[i] for i in chunk], boundaries=True) for f in kinds.features]
+        values = [batch.without_boundaries().values for batch in batches]
+        views = kinds.views(values, [contexts_of(batch) for batch in batches])
+        for row, number in enumerate(chunk):
             for lemma, at, place in places[number]:
-                found[lemma][at] = [np.array(kind[place]) for kind in kinds]
+                found[lemma][at] = [view[row, place].numpy().copy() for view in views]
     return {
         lemma: [np.stack(vectors) for vectors in zip(*rows, strict=True)]
         for lemma, rows in found.items()
@@ -123,15 +126,15 @@ def main() -> None:
     sentences, occurrences = read_semcor(arguments.semcor)
     rng = np.random.default_rng(arguments.seed)
     sample = choose(occurrences, arguments.lemmas, arguments.occurrences, rng)
-    source = open_source(arguments.model, arguments.static, contexts=True)
-    vectors = vectors_at(source, sentences, sample)
+    kinds = Kinds(open_features(arguments.model, arguments.static), contexts=True)
+    vectors = vectors_at(kinds, sentences, sample)
     by_lemma = [shares(vectors[lemma], some) for lemma, some in sample.items()]
     by_lemma = [found for found in by_lemma if len(found)]
     every = np.concatenate(by_lemma)
     print(f"{len(by_lemma)} lemmas, {len(every):,} occurrences")
     print("the nearest has the same sense, %    of occurrences    mean of lemmas")
     means = np.mean([found.mean(axis=0) for found in by_lemma], axis=0)
-    for name, one, other in zip(("chance", *source.names), every.mean(axis=0), means, strict=True):
+    for name, one, other in zip(("chance", *kinds.names), every.mean(axis=0), means, strict=True):
         print(f"{name:<33}{100 * one:>18.2f}{100 * other:>18.2f}")
 
 

@@ -20,12 +20,13 @@ the output layer only where a piece is masked, output biases that begin at the p
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -36,10 +37,11 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor
 from torch.nn import functional
 
-from relmo.analysis.probes import probe
-from relmo.analysis.sources import Source, model_source
+from relmo.analysis.probes import probe_tags
 from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, RelmoError
+from relmo.features.layers import Features
+from relmo.features.live import FunctionFeatures, LiveFeatures
 from relmo.formats import read_model
 from relmo.formats.published import cache_directory
 from relmo.inference.model import load
@@ -314,8 +316,8 @@ def count_bert(folder: Path) -> int:
     return bert.num_parameters()
 
 
-def bert_source(folder: Path) -> Source:
-    """Each layer of the network (0 is what goes into the first), and their average."""
+def bert_features(folder: Path) -> Features:
+    """Each layer of the network (0 is what goes into the first)."""
     tokenizer, bert = load_bert(folder)
 
     def embed(sentences: list[tuple[str, ...]]) -> list[np.ndarray]:
@@ -328,11 +330,14 @@ def bert_source(folder: Path) -> Source:
         found: list[list[np.ndarray]] = [[] for _ in sentences]
         for owner, vectors in zip(owners, read_windows(bert, windows), strict=True):
             found[owner].append(vectors)
-        joined = (np.concatenate(parts, axis=1) for parts in found)
-        return [np.concatenate([x, x.mean(axis=0, keepdims=True)]) for x in joined]
+        return [np.concatenate(parts, axis=1) for parts in found]
 
-    layers = range(N_LAYERS + 1)
-    return Source((*(f"layer {layer}" for layer in layers), "average"), embed, layers)
+    digest = hashlib.blake2b(digest_size=16)
+    for _, tensor in sorted(bert.state_dict().items()):
+        digest.update(tensor.cpu().numpy().tobytes())
+    return FunctionFeatures(
+        "bert", digest.hexdigest(), N_LAYERS + 1, bert.config.hidden_size, embed
+    )
 
 
 def cut_windows(words: list[list[int]]) -> list[list[list[int]]]:
@@ -374,7 +379,7 @@ def read_windows(bert, windows: list[list[list[int]]], size: int = 64) -> list[n
 
 TRAIN = {"relmo": train_relmo, "bert": train_bert}
 COUNT = {"relmo": count_relmo, "bert": count_bert}
-SOURCE = {"relmo": lambda folder: model_source(load(folder / "model")), "bert": bert_source}
+FEATURES = {"relmo": lambda folder: LiveFeatures(load(folder / "model")), "bert": bert_features}
 
 
 def judge(name: str, folder: Path, parts: list[list[TaggedSentence]], epochs: int) -> dict:
@@ -383,8 +388,7 @@ def judge(name: str, folder: Path, parts: list[list[TaggedSentence]], epochs: in
     last = rows[-1]
     late = [row["loss"] for row in rows if row["seconds"] >= 0.95 * last["seconds"]]
     valid = min(row["valid_loss"] for row in rows if "valid_loss" in row)
-    source = SOURCE[name](folder)
-    result = probe(source.embed, source.names, *parts, mixed=source.layers, epochs=epochs)
+    result = probe_tags([FEATURES[name](folder)], *parts, epochs=epochs)
     return {
         "parameters": COUNT[name](folder),
         "minutes": last["seconds"] / 60,
@@ -392,7 +396,7 @@ def judge(name: str, folder: Path, parts: list[list[TaggedSentence]], epochs: in
         "words_per_s": last.get("words", last["tokens"]) / last["seconds"],
         "loss": float(np.mean(late)),
         "valid_loss": valid,
-        "probe": {**asdict(result), "best": result.best},
+        "probe": result.as_dict(),
     }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -16,12 +17,45 @@ from relmo.formats import ModelContents
 from relmo.model.bilm import BiLm
 from relmo.presets import read_preset
 
+# Two workers of pytest-xdist on two cores: more threads would only stand in each other's way. Tests
+# of threads ask for as many as they need.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+# No deadline: what an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("quick", deadline=None)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile("quick")
+LONG_FACTOR = 20  # of the examples that a test asks for itself
+
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
 def close(found, expected, rtol=1e-5, atol=1e-6):
     """The measure of parity: as upstream's own tests have it, for vectors of unit scale."""
     return np.allclose(found, expected, rtol=rtol, atol=atol)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out tests marked `long` unless they are asked for; give them all more examples then."""
+    if "long" not in config.getoption("markexpr"):
+        long = {item for item in items if item.get_closest_marker("long")}
+        config.hook.pytest_deselected(items=list(long))
+        items[:] = [item for item in items if item not in long]
+    if config.getoption("hypothesis_profile") == "long":
+        for test in {item.function for item in items if hypothesis.is_hypothesis_test(item.obj)}:
+            own = test._hypothesis_internal_use_settings
+            if own.max_examples != hypothesis.settings.default.max_examples:
+                n = LONG_FACTOR * own.max_examples
+                test._hypothesis_internal_use_settings = hypothesis.settings(own, max_examples=n)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Leave the user's cache alone; processes that a test starts inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELMO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -149,6 +149,14 @@ def test_text_imports_no_torch():
         assert "torch" not in modules, name
 
 
+def test_text_works_where_there_is_no_torch():
+    """Nor may anything that it imports."""
+    modules = [f"relmo.{n[:-3].replace('/', '.')}" for n in TREES if n.startswith("text/")]
+    code = f"import sys; sys.modules['torch'] = None; import {', '.join(modules)}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_nothing_prints_outside_the_command_line():
     for name, tree in TREES.items():
         if not name.startswith("cli/"):

@@ -1,10 +1,12 @@
 """The same numbers as the programs that made the reference models."""
 
 import json
+from functools import partial
 
 import h5py
 import numpy as np
 import pytest
+import reference
 from conftest import close
 
 import relmo
@@ -41,6 +43,7 @@ def test_many_langs_all_layers(elmo_fixtures):
     folder = elmo_fixtures / "many-langs-tiny"
     sentences = json.loads((folder / "sentences.json").read_text())
     found = relmo.load(folder).embed(sentences, layers="all")
+    assert len(found) == len(sentences) == 5
     with h5py.File(folder / "expected_stateless.hdf5") as gold:
         for i, vectors in enumerate(found):
             assert close(vectors, gold[str(i)][()])
@@ -50,4 +53,16 @@ def test_multilingual_models_of_allennlp(elmo_fixtures):
     for language in ("es", "fr", "it"):
         folder = elmo_fixtures / "allennlp-0.9.0-wheel" / "elmo_multilingual" / language
         model = relmo.load(options=folder / "options.json", weights=folder / "weights.hdf5")
-        assert model.embed("una prueba", layers="all").shape == (3, 2, 32)
+        found = model.embed([["una", "prueba"]], layers="all")[0]
+        options = json.loads((folder / "options.json").read_text())
+        with h5py.File(folder / "weights.hdf5") as file:
+            tensors = {}
+            file.visititems(partial(read_into, tensors))
+        expected, _ = reference.layers(options, tensors, ["una", "prueba"])
+        assert found.shape == expected.shape == (3, 2, 32)
+        assert close(found, expected)
+
+
+def read_into(tensors, name, node):
+    if isinstance(node, h5py.Dataset):
+        tensors[name] = node[()]

@@ -114,7 +114,9 @@ def test_a_bar_within_a_bar_stays_hidden():
     assert "after" in stderr
 
 
-@pytest.mark.parametrize("script", [QUICK, SLOW.format(unit="items")])
+@pytest.mark.parametrize(
+    "script", [QUICK, pytest.param(SLOW.format(unit="items"), marks=pytest.mark.slow)]
+)
 def test_nothing_is_written_to_a_pipe(script):
     child = subprocess.run(
         [sys.executable, "-c", PRELUDE + script], capture_output=True, text=True, timeout=60

@@ -16,6 +16,7 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerance import rounding
 
 FIXTURES = Path(__file__).parents[2] / "shared" / "data" / "elmo-fixtures"
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
@@ -152,7 +153,10 @@ def test_every_configuration_runs_and_carries_its_state(options, seed, sentence)
     assert [[h.shape + c.shape for h, c in side] for side in state] == [[(P, lstm["dim"])] * L] * 2
     single, _ = reference.layers(options, tensors, sentence, dtype=np.float32)
     assert single.dtype == np.float32
-    np.testing.assert_allclose(single, got, rtol=1e-4, atol=1e-5)
+    n_terms = 100 + L * (len(sentence) + 2) * (2 * P + lstm["dim"])  # 100 in the encoder, at most
+    # Projections of random weights enlarge what comes in up to fourfold.
+    atol = rounding(n_terms, scale=4 * max(1, np.abs(got).max(initial=0)))
+    np.testing.assert_allclose(single, got, rtol=0, atol=atol)
     more, last = reference.layers(options, tensors, ["a", *sentence], state)
     tokens = ["<S>", *sentence, "</S>", "<S>", "a", *sentence, "</S>"]
     x = np.stack([reference.encode_token(options, tensors, token) for token in tokens])

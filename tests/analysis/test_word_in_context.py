@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relmo.analysis.sources import Source, static_source
 from relmo.analysis.word_in_context import WordPair, best_threshold, compare_pairs, read_pairs
 from relmo.errors import DataError
+from relmo.features.live import FunctionFeatures
 from relmo.features.static import StaticVectors
+from relmo.features.store import FeatureStore
 from relmo.formats import native
+from relmo.results import read_results
 
 ROWS = [
     ("cat\tN\t1-0\tthe cat sat\tcats ran", "F"),
@@ -80,24 +82,27 @@ def pairs(n, seed):
     return found
 
 
-def test_what_knows_the_context_tells_and_what_does_not_guesses():
+def test_what_knows_the_context_tells_and_what_does_not_guesses(tmp_path):
     words = StaticVectors(["river", "money", "bank"], np.eye(3, dtype=np.float32))
 
-    def embed(sentences):  # of the second kind, each vector is that of the token before
-        static = static_source(words, contexts=True).embed(sentences)
-        return [[*kinds, np.roll(kinds[0], 1, axis=0)] for kinds in static]
+    def embed(sentences):  # the vector of the token before
+        return [np.roll(x, 1, axis=0)[None] for x in words.embed(sentences)]
 
-    source = Source(("static", "static context", "before"), embed)
+    features = [words, FunctionFeatures("before", "before", 1, 3, embed)]
     parts = pairs(300, 0), pairs(40, 1), pairs(60, 2)
-    result = compare_pairs(source, *parts)
-    assert result.test[1:] == result.dev[1:] == (100, 100)
+    store = FeatureStore(tmp_path)
+    result = compare_pairs(features, *parts, store=store)
+    assert result.names == ("static", "static context", "before", "before context")
+    assert result.test[1:3] == result.dev[1:3] == (100, 100)
     assert result.best == "static context"
     same = 100 * np.mean([pair.same for pair in parts[2]])
-    assert result.test[0] in (pytest.approx(same), pytest.approx(100 - same))
+    # To the word alone all pairs are alike: it says what most of those that it learns from are.
+    says_same = np.mean([pair.same for pair in parts[0]]) > 0.5
+    assert result.test[0] == pytest.approx(same if says_same else 100 - same)
     assert result.majority[1] == pytest.approx(max(same, 100 - same))
     assert result.n_pairs == (300, 40, 60)
     with pytest.raises(DataError, match="The dev part holds no pair"):
-        compare_pairs(source, parts[0], [], parts[2])
+        compare_pairs(features, parts[0], [], parts[2], store=store)
 
 
 def test_the_verb(run, tiny_contents, tmp_path):
@@ -106,12 +111,17 @@ def test_the_verb(run, tiny_contents, tmp_path):
     parts = [("--" + name, write_part(tmp_path / name)) for name in ("train", "dev", "test")]
     command = ("probe", "wic", *(word for part in parts for word in part))
     both = ("-m", tmp_path / "model", "--static", tmp_path / "vectors.txt")
-    code, shown, said = run(*command, *both, "--json")
+    code, shown, said = run(*command, *both, "--json", "-o", tmp_path / "results.json")
     assert code == 0, said
     found = json.loads(shown)
     layers = ["layer 0", "layer 1", "layer 2", "average", "context"]
     assert found["names"] == [*layers, "static", "static context", "average + static"]
     assert found["majority"] == [50, 50]
+    measured = read_results(tmp_path / "results.json")
+    rows = {(value.row, value.group): value.value for value in measured.values}
+    assert rows["layer 0", "test"] == 100
+    assert rows["majority", "dev"] == 50
+    assert len(measured.data) == 6
     assert found["test"][5] == 50  # to these vectors, both pairs are the same
     assert found["test"][0] == 100  # to the letters, `cats` is not `cat`
     _, shown, _ = run(*command, *both)

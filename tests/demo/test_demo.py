@@ -145,7 +145,9 @@ def test_lines_fit_and_say_that_sentences_are_english(model, tmp_path):
 def test_by_default_it_is_the_bundled_model_and_tells_meanings_apart():
     assert signature(demo).parameters["model"].default == DEFAULT
     lines = lines_of(DEFAULT)
-    assert not [command for command in commands_in(lines) if "-m" in command]
+    commands = list(commands_in(lines))
+    assert len(commands) > 3
+    assert not [command for command in commands if "-m" in command]
     assert "  The two meanings are told apart by layer 1 and layer 2." in lines
     for query in IN_CONTEXT:
         place = lines.index(f"  {query}")

@@ -91,8 +91,25 @@ def test_matrices_that_do_not_fit(tmp_path):
     np.save(tmp_path / "vectors.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(FormatError, match="Cannot read"):
         StaticVectors.load(tmp_path)
+    whole = (tmp_path / "vectors.npy").read_bytes()
+    for damaged in (b"", whole[:20], whole.replace(b"{", b"("), whole[:12] + b"\0" + whole[13:]):
+        (tmp_path / "vectors.npy").write_bytes(damaged)
+        with pytest.raises(FormatError, match="Cannot read"):
+            StaticVectors.load(tmp_path)
     np.save(tmp_path / "vectors.npy", np.ones((1, 2), dtype=np.int64))
     with pytest.raises(FormatError, match="not floating-point"):
         StaticVectors.load(tmp_path)
     with pytest.raises(DataError, match="Cannot read"):
         StaticVectors.load(tmp_path / "nothing.txt")
+
+
+def test_static_vectors_are_features():
+    vectors = StaticVectors(WORDS, MATRIX)
+    layers = vectors.batch([["the", "unheard-of"], []], boundaries=True)
+    assert layers.values.shape == (1, 2, 4, 4)
+    assert layers.mask.sum(dim=1).tolist() == [4, 2]
+    assert layers.values[0, 0, 1].tolist() == MATRIX[0].tolist()
+    assert not layers.values[0, 0, [0, 2, 3]].any()
+    same, other = StaticVectors(WORDS, MATRIX.copy()), StaticVectors(WORDS, MATRIX + 1)
+    assert vectors.identity == same.identity != other.identity
+    assert StaticVectors(WORDS[::-1], MATRIX).identity != vectors.identity

@@ -8,6 +8,7 @@ import torch
 from conftest import close
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tolerance import network_rounding
 
 import relmo
 from relmo.formats import ModelContents
@@ -38,10 +39,12 @@ def test_all_layers_equal_the_oracle(tmp_path_factory, options, sentences, seed)
     for i, sentence in enumerate(sentences):
         expected, _ = reference.layers(options, tensors, sentence)
         n = len(sentence)
+        assert np.isfinite(expected).all()
         assert close(precise.layers[:, i, :n].detach().numpy(), expected)
         assert not precise.layers[:, i, n:].any()
-        # Random weights are larger than trained ones: float32 alone needs a little more room.
-        assert close(found[i], expected, rtol=1e-4, atol=1e-5)
+        # Projections of random weights enlarge what comes in up to fourfold.
+        atol = network_rounding(model.config, n, scale=4 * max(1, np.abs(expected).max()))
+        assert close(found[i], expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +63,10 @@ def test_windows_change_nothing(tiny, monkeypatch):
     whole = tiny.bilm(tiny.batch(sentences))
     monkeypatch.setattr(bilm_module, "WINDOW_TOKENS", 5)
     cut = tiny.bilm(tiny.batch(sentences))
-    torch.testing.assert_close(cut.layers, whole.layers, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(cut.state.h, whole.state.h, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(cut.state.c, whole.state.c, rtol=1e-5, atol=1e-6)
+    bounds = {"rtol": 0, "atol": network_rounding(tiny.config, 30)}
+    torch.testing.assert_close(cut.layers, whole.layers, **bounds)
+    torch.testing.assert_close(cut.state.h, whole.state.h, **bounds)
+    torch.testing.assert_close(cut.state.c, whole.state.c, **bounds)
 
 
 def test_state_carries_a_text_from_batch_to_batch(tiny):
@@ -76,7 +80,8 @@ def test_state_carries_a_text_from_batch_to_batch(tiny):
     double = tiny.batch([["a"] * 4]).packing  # six tokens
     both, _ = tiny.bilm.contextualize(x, index.repeat(2), double)
     dim = both.shape[-1] // 2
-    torch.testing.assert_close(torch.cat([first, second], 1)[..., :dim], both[..., :dim])
+    found, expected = torch.cat([first, second], 1)[..., :dim], both[..., :dim]
+    torch.testing.assert_close(found, expected, rtol=0, atol=network_rounding(tiny.config, 4))
     assert not torch.allclose(first, second)
 
 
@@ -87,7 +92,9 @@ def test_trimmed_padding_is_never_missed(tiny):
     together = tiny.bilm.encoder(scheme.encode(words))
     for i, word in enumerate(words):
         alone = tiny.bilm.encoder(scheme.encode([word]))[0]
-        torch.testing.assert_close(alone, together[i], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            alone, together[i], rtol=0, atol=network_rounding(tiny.config, 0)
+        )
 
 
 def test_gradients_reach_every_parameter_through_the_mix(tiny):

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerance import rounding
 
 from relmo.model import softmax
 from relmo.model.samples import Samples, sample_log_uniform
@@ -149,7 +150,10 @@ def test_chunks_and_threads_change_nothing_but_rounding(monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
     monkeypatch.setattr(softmax, "MAX_LOGITS", 40 * 7)
     monkeypatch.setattr(softmax, "MIN_PREDICTIONS", 1)
-    torch.testing.assert_close(loss_and_gradients(x, targets, samples, weight, bias), found)
+    in_chunks = loss_and_gradients(x, targets, samples, weight, bias)
+    for one, other in zip(in_chunks, found, strict=True):  # sums over 300 predictions, 41 words
+        atol = rounding(300 + 41, scale=4 * float(other.detach().abs().max()))
+        torch.testing.assert_close(one, other, rtol=0, atol=atol)
 
 
 def test_no_prediction_costs_nothing():
@@ -211,7 +215,7 @@ def test_probabilities_of_all_words_add_up_to_one_in_half_precision_too():
     x, weight, bias, _ = inputs(1, 5000, dim=16, dtype=torch.float32)
     for weight_, bias_ in ((weight, bias), (weight.half(), bias.half())):
         every = log_probabilities(x.expand(5000, -1), torch.arange(5000), weight_, bias_)
-        assert every.exp().sum().item() == pytest.approx(1, abs=1e-5)
+        assert every.exp().sum().item() == pytest.approx(1, abs=rounding(16, scale=30))
         assert every.dtype == torch.float32
     sure = log_probabilities(torch.ones(1, 1), torch.tensor([0]), torch.tensor([[90.0]]), bias[:1])
     assert sure.item() == 0

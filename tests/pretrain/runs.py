@@ -58,6 +58,7 @@ def run_program(*arguments, **options):
 def run_ranks(*arguments):
     """Start relmo on two ranks under torchrun."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun += ["--monitor-interval", "5"]  # or it ends a rank before that can say why it ends
     return subprocess.Popen(
         [*torchrun, "--nproc-per-node", "2", "-m", "relmo", *map(str, arguments)],
         stdout=subprocess.PIPE,

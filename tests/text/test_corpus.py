@@ -244,6 +244,7 @@ def test_long_lines_come_in_pieces(file, monkeypatch):
     assert first + second == "x" * 95
     assert 50 <= len(first) < 60
     assert "".join(pieces).split() == words
+    assert len(pieces) > 5
     assert all(len(piece) < 60 and piece.endswith(" ") for piece in pieces[:-1])
 
 

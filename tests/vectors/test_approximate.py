@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tolerance import rounding
 
 from relmo.errors import ConfigError, FormatError
 from relmo.vectors import approximate
@@ -12,6 +13,7 @@ from relmo.vectors.index import VectorIndex, write_index
 
 faiss = pytest.importorskip("faiss", reason="needs relmo[faiss]")
 DIM = 16
+COSINE = rounding(3 * DIM)  # two lengths and a product
 
 
 def clustered(n, seed=0):
@@ -56,7 +58,7 @@ def test_few_vectors_are_all_compared(build):
         found, expected = index.search(queries(), k), index.search(queries(), k, exact=True)
         assert shown(found) == shown(expected)
         for some, all_ in zip(found, expected, strict=True):
-            assert [hit.score for hit in some] == pytest.approx([h.score for h in all_], abs=1e-6)
+            assert [hit.score for hit in some] == pytest.approx([h.score for h in all_], abs=COSINE)
         assert index.recall(k) == 1
 
 
@@ -99,7 +101,7 @@ def test_scores_are_those_of_exact_search_and_k_are_found(build):
             both = [hit for hit in some if (hit.tokens, hit.place) in scores]
             assert len(some) == len(set(shown([some])[0])) == k
             assert len(both) >= 0.8 * k
-            assert all(abs(h.score - scores[h.tokens, h.place]) < 1e-6 for h in both)
+            assert all(abs(h.score - scores[h.tokens, h.place]) < COSINE for h in both)
             assert [hit.score for hit in some] == sorted((h.score for h in some), reverse=True)
 
 
@@ -174,11 +176,11 @@ def test_without_faiss(build, tmp_path, monkeypatch):
 def test_faiss_has_as_many_threads_as_torch():
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(1)
-        assert approximate.import_faiss().omp_get_max_threads() == 1
+        for n_threads in (1, 2):
+            torch.set_num_threads(n_threads)
+            assert approximate.import_faiss().omp_get_max_threads() == n_threads
     finally:
         torch.set_num_threads(before)
-    assert approximate.import_faiss().omp_get_max_threads() == before
 
 
 def test_nothing_to_measure(tmp_path, build):

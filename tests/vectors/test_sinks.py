@@ -259,7 +259,7 @@ FULL = """
 """
 
 
-@pytest.mark.parametrize("limit", [20_000, 399_000])
+@pytest.mark.parametrize("limit", [20_000, pytest.param(399_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_full_disk_ends_cleanly(tmp_path, ending, limit):
     if ending in (".jsonl", ".parquet"):

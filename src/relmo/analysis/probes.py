@@ -1,50 +1,59 @@
-"""Linear probes: how much of a token's part of speech a linear classifier finds in its vector.
+"""Linear probes: how much of a token's tag a linear classifier finds in its vector.
 
-Every kind of vector has a probe of its own: each layer, their average, static vectors. A last one
-may mix some kinds as ELMo does, γ · Σ softmax(w)_j · layer_j, with w and γ learned beside it. All
-learn at the same time from the same batches; vectors are computed once and wait in a temporary
-file, so that memory does not grow with the text.
+Every kind of vectors has a probe of its own: each layer, their average, static vectors. A last one
+mixes the layers as ELMo does, γ · Σ softmax(w)_j · layer_j, with w and γ learned beside it. All
+probes learn at the same time from the same batches. The vectors come from the feature store: the
+biLM runs once per data set.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relmo.arrays import Array, IntArray
+from relmo.analysis.kinds import Kinds
+from relmo.analysis.measured import accuracies_as_result
+from relmo.arrays import IntArray
+from relmo.config import TrainConfig
 from relmo.errors import ConfigError, DataError
+from relmo.features.layers import Features
+from relmo.features.live import open_features
+from relmo.features.static import StaticVectors
+from relmo.features.store import FeatureStore, StoredFeatures
+from relmo.inference.model import Model
 from relmo.model.scalar_mix import ScalarMix
-from relmo.progress import progress
-from relmo.text.conllu import TaggedSentence
-
-Embed = Callable[[list[tuple[str, ...]]], Iterable[Iterable[Array]]]  # K of (tokens, D_k) for each
+from relmo.results import write_results
+from relmo.text.conllu import TaggedSentence, read_conllu
+from relmo.train.examples import Examples
+from relmo.train.loop import Metric, train
+from relmo.train.module_learner import ModuleLearner
 
 BATCH_TOKENS = 512
-CHUNK_SENTENCES = 256
-LEARNING_RATE = 0.03  # falls to 0; on EWT, both 0.01 and 0.1 end lower after 8 epochs
+LEARNING_RATE = 0.03  # decays to 0; on EWT, both 0.01 and 0.1 end lower after 8 epochs
 MIN_DEVIATION = 1e-4  # what hardly differs between tokens is not blown up
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Accuracies, in percent.
+    """Accuracies, in per cent.
 
     Attributes:
-        names: of the vectors that were probed.
+        names: of the kinds of vectors that were probed.
         dev: of each, at its best epoch.
         test: of each, at that epoch.
-        mix: what each of the mixed kinds was multiplied by in the end; empty where none are.
-        n_tags: how many tags there are.
+        mix: what each layer is multiplied by in the learned mix; empty where there is none.
+        n_tags: number of distinct tags.
         n_tokens: of the training part.
+        n_dev: tokens of the development part.
+        n_test: tokens of the test part.
     """
 
     names: tuple[str, ...]
@@ -53,98 +62,166 @@ class ProbeResult:
     mix: tuple[float, ...]
     n_tags: int
     n_tokens: int
+    n_dev: int
+    n_test: int
 
     @property
     def best(self) -> str:
         """The name that does best on the development part."""
         return self.names[int(np.argmax(self.dev))]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values as JSON writes them."""
+        return {**asdict(self), "best": self.best}
 
-def probe(
-    embed: Embed,
-    names: Sequence[str],
+
+def probe_pos(
+    train: str | Path,
+    dev: str | Path,
+    test: str | Path,
+    *,
+    model: str | Path | Model | None = "en",
+    static: str | Path | StaticVectors | None = None,
+    options: Path | None = None,
+    epochs: int = 8,
+    seed: int = 0,
+    store: FeatureStore | None = None,
+    results: str | Path | None = None,
+) -> ProbeResult:
+    """Predict part-of-speech tags from vectors, by one linear classifier per kind of vectors.
+
+    Args:
+        train: a treebank in CoNLL-U to learn from.
+        dev: chooses the epoch of each classifier.
+        test: what to report.
+        model: as `relmo.load` takes it, a loaded model, or None for static vectors alone.
+        static: static vectors beside the model or alone.
+        options: options.json of HDF5 weights.
+        epochs: how often to read `train`.
+        seed: of the order in which it is read.
+        store: where vectors are kept; the user's cache when None.
+        results: a file to write, in the form of `relmo.results`.
+
+    Raises:
+        ConfigError: There is neither a model nor static vectors.
+        DataError: A part holds no token.
+    """
+    started = time.monotonic()
+    parts = [list(read_conllu(path)) for path in (train, dev, test)]
+    features = open_features(model, static, options=options)
+    found = probe_tags(features, *parts, epochs=epochs, seed=seed, store=store)
+    if results is not None:
+        measured = accuracies_as_result(
+            "part-of-speech probe",
+            dict(zip(found.names, zip(found.dev, found.test, strict=True), strict=True)),
+            (found.n_dev, found.n_test),
+            features=features,
+            files=map(Path, (train, dev, test)),
+            seconds=time.monotonic() - started,
+            seeds=[seed],
+            settings={"epochs": epochs},
+        )
+        write_results(measured, Path(results))
+    return found
+
+
+def probe_tags(
+    features: Sequence[Features],
     train: Sequence[TaggedSentence],
     dev: Sequence[TaggedSentence],
     test: Sequence[TaggedSentence],
     *,
-    mixed: Sequence[int] = (),
     epochs: int = 8,
     seed: int = 0,
+    store: FeatureStore | None = None,
 ) -> ProbeResult:
-    """Train a linear classifier of tags on each of K kinds of vectors.
+    """Train a linear classifier of tags on each kind of vectors; see `Kinds`.
 
     Args:
-        embed: gives K arrays (tokens, D_k), or one of (K, tokens, D), for each sentence.
-        names: of the K kinds.
+        features: what gives vectors, side by side.
         train: what to learn from.
-        dev: chooses the epoch.
+        dev: chooses the epoch of each classifier.
         test: what to report.
-        mixed: numbers of kinds, of one length, of which a mix is learned too; its name is "mix".
         epochs: how often to read `train`.
         seed: of the order in which it is read.
+        store: where vectors are kept; the user's cache when None.
     """
     for name, part in (("train", train), ("dev", dev), ("test", test)):
         if not any(sentence.tokens for sentence in part):
             raise DataError(f"The {name} part holds no token. Give a file in CoNLL-U.")
     if epochs < 1:
-        raise ConfigError(f"--epochs is {epochs}; expected 1 or more.")
+        raise ConfigError(f"epochs is {epochs}; expected 1 or more.", settings=["epochs"])
     tags = sorted({tag for sentence in train for tag in sentence.tags})
-    with tempfile.TemporaryDirectory(prefix="relmo-probe-") as folder:
-        parts = [
-            _Vectors.of(Path(folder, name), embed, part, tags)
-            for name, part in (("train", train), ("dev", dev), ("test", test))
-        ]
-        sources: list[tuple[int, ...]] = [(kind,) for kind in range(len(names))]
-        if mixed:
-            names, sources = [*names, "mix"], [*sources, tuple(mixed)]
-        probes = [_Probe(kinds, parts[0].dims[kinds[0]], len(tags)) for kinds in sources]
-        _standardize(probes, parts[0])
-        on_dev, on_test = _learn(probes, parts, epochs, seed)
-    mix = probes[-1].mix
-    weights = () if mix is None else tuple(mix.coefficients().tolist())
-    return ProbeResult(tuple(names), on_dev, on_test, weights, len(tags), len(parts[0].tags))
+    kinds, opened = Kinds(features), store or FeatureStore()
+    sentences = [sentence.tokens for part in (train, dev, test) for sentence in part]
+    stored = [opened.open(one, sentences) for one in features]
+    parts = [_Part.of(kinds, stored, part, tags) for part in (train, dev, test)]
+    heads = _Heads(kinds, len(tags))
+    heads.standardize(parts[0])
+    best = _train_heads(heads, parts, epochs, seed)
+    mixes = [head.mix.coefficients() for head in heads.heads if head.mix is not None]
+    return ProbeResult(
+        names=heads.names,
+        dev=tuple(best[0].tolist()),
+        test=tuple(best[1].tolist()),
+        mix=tuple(mixes[0].tolist()) if mixes else (),
+        n_tags=len(tags),
+        n_tokens=len(parts[0].tags),
+        n_dev=len(parts[1].tags),
+        n_test=len(parts[2].tags),
+    )
+
+
+Batch = tuple[list[Tensor], Tensor]  # vectors (B, D_k) of each kind, and tags (B,)
 
 
 @dataclass(frozen=True)
-class _Vectors:
-    """Vectors of a part of the text, on disk, and the number of each token's tag (-1: unknown)."""
+class _Part:
+    """Tokens of a part of the data: where their vectors are stored, and the number of each tag."""
 
-    values: NDArray[np.float16]  # (N, W): all kinds of a token side by side
-    dims: list[int]  # of each kind; they sum up to W
-    tags: IntArray  # (N,)
+    kinds: Kinds
+    stored: Sequence[StoredFeatures]
+    rows: Sequence[IntArray]  # (N,) in each of the stored features
+    tags: IntArray  # (N,), -1 for a tag that the training part does not have
 
     @classmethod
     def of(
-        cls, path: Path, embed: Embed, sentences: Sequence[TaggedSentence], tags: Sequence[str]
-    ) -> _Vectors:
+        cls,
+        kinds: Kinds,
+        stored: Sequence[StoredFeatures],
+        sentences: Sequence[TaggedSentence],
+        tags: Sequence[str],
+    ) -> _Part:
         numbers = {tag: number for number, tag in enumerate(tags)}
         wanted = np.array([numbers.get(tag, -1) for s in sentences for tag in s.tags])
-        dims: list[int] = []
-        with path.open("wb") as file, progress("Embedding", len(wanted), "words") as advance:
-            for start in range(0, len(sentences), CHUNK_SENTENCES):
-                chunk = [s.tokens for s in sentences[start : start + CHUNK_SENTENCES]]
-                for kinds in map(list, embed(chunk)):
-                    dims = [kind.shape[1] for kind in kinds]
-                    file.write(np.concatenate(kinds, axis=1, dtype=np.float16).tobytes())
-                advance(sum(map(len, chunk)))
-        return cls(np.memmap(path, np.float16, "r", shape=(len(wanted), sum(dims))), dims, wanted)
+        tokens = [sentence.tokens for sentence in sentences]
+        return cls(kinds, stored, [one.rows(tokens) for one in stored], wanted)
 
-    def batches(self, order: IntArray) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-        """Vectors (B, D_k) of each kind and tags (B,) of some tokens, some at a time."""
-        for start in range(0, len(order), BATCH_TOKENS):
-            rows = np.sort(order[start : start + BATCH_TOKENS])
-            x = torch.from_numpy(self.values[rows].astype(np.float32))
-            yield x.split(self.dims, dim=1), torch.from_numpy(self.tags[rows])
+    def read(self, numbers: Sequence[int] | IntArray) -> Batch:
+        """Read the vectors and tags of some tokens."""
+        chosen = np.sort(np.asarray(numbers))  # neighbours on disk together
+        pairs = zip(self.stored, self.rows, strict=True)
+        values = [one.tokens(rows[chosen]) for one, rows in pairs]
+        return self.kinds.views(values), torch.from_numpy(self.tags[chosen])
+
+    def batches(self) -> Iterator[Batch]:
+        """Read all tokens in order."""
+        for start in range(0, len(self.tags), BATCH_TOKENS):
+            yield self.read(np.arange(start, min(start + BATCH_TOKENS, len(self.tags))))
 
 
-class _Probe(nn.Module):
+class _Head(nn.Module):
     """A linear classifier of one kind of vectors, or of several that it mixes."""
+
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, kinds: tuple[int, ...], dim: int, n_tags: int) -> None:
         super().__init__()
         self._kinds = kinds
         self.mix = ScalarMix(len(kinds)) if len(kinds) > 1 else None
-        self.mean, self.deviation = torch.zeros(dim), torch.ones(dim)
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("deviation", torch.ones(dim))
         self.classify = nn.Linear(dim, n_tags)
         nn.init.zeros_(self.classify.weight)
         nn.init.zeros_(self.classify.bias)
@@ -156,7 +233,7 @@ class _Probe(nn.Module):
         return functional.linear(self.select(x), weight, self.classify.bias - weight @ self.mean)
 
     def select(self, x: Sequence[Tensor]) -> Tensor:
-        """The vectors (B, D) that are classified, before they are standardized."""
+        """Return the vectors (B, D) that are classified, before they are standardized."""
         if self.mix is None:
             return x[self._kinds[0]]
         layers = torch.stack([x[kind] for kind in self._kinds])
@@ -164,52 +241,76 @@ class _Probe(nn.Module):
         return mixed
 
 
-@torch.no_grad()
-def _standardize(probes: Sequence[_Probe], train: _Vectors) -> None:
-    """Let every number have mean 0 and deviation 1; in a mix, as it is before it learns."""
-    n = len(train.tags)
-    sums: Any = [(0.0, 0.0)] * len(probes)
-    for x, _ in train.batches(np.arange(n)):
-        selected = [probe.select(x).double() for probe in probes]
-        sums = [
-            (total + v.sum(0), squares + v.square().sum(0))
-            for (total, squares), v in zip(sums, selected, strict=True)
-        ]
-    for probe, (total, squares) in zip(probes, sums, strict=True):
-        mean = total / n
-        deviation = (squares / n - mean.square()).clamp(min=0).sqrt().clamp(min=MIN_DEVIATION)
-        probe.mean, probe.deviation = mean.float(), deviation.float()
+class _Heads(nn.Module):
+    """One classifier per kind of vectors, then one per learned mix."""
+
+    def __init__(self, kinds: Kinds, n_tags: int) -> None:
+        super().__init__()
+        empty = [torch.empty(features.n_layers, 0, features.dim) for features in kinds.features]
+        dims = [x.shape[-1] for x in kinds.views(empty)]
+        self.names = (*kinds.names, *kinds.mixes)
+        chosen = [*((kind,) for kind in range(len(dims))), *kinds.mixes.values()]
+        self._heads = nn.ModuleList(_Head(some, dims[some[0]], n_tags) for some in chosen)
+
+    @property
+    def heads(self) -> list[_Head]:
+        """In the order of the names."""
+        return cast(list[_Head], list(self._heads))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Sum the losses of all classifiers: none learns from another."""
+        x, tags = batch
+        return torch.stack([functional.cross_entropy(head(x), tags) for head in self.heads]).sum()
+
+    @torch.no_grad()
+    def standardize(self, part: _Part) -> None:
+        """Give every number mean 0 and deviation 1; in a mix, as it is before it learns."""
+        n = len(part.tags)
+        sums: Any = [(0.0, 0.0)] * len(self.heads)
+        for x, _ in part.batches():
+            selected = [head.select(x).double() for head in self.heads]
+            sums = [
+                (total + v.sum(0), squares + v.square().sum(0))
+                for (total, squares), v in zip(sums, selected, strict=True)
+            ]
+        for head, (total, squares) in zip(self.heads, sums, strict=True):
+            mean = total / n
+            deviation = (squares / n - mean.square()).clamp(min=0).sqrt().clamp(min=MIN_DEVIATION)
+            head.mean.copy_(mean)
+            head.deviation.copy_(deviation)
+
+    @torch.no_grad()
+    def accuracy(self, part: _Part) -> Tensor:
+        """Return the per cent of the tokens whose tag each classifier finds."""
+        right = torch.zeros(len(self.heads))
+        for x, tags in part.batches():
+            right += torch.stack([(head(x).argmax(dim=1) == tags).sum() for head in self.heads])
+        return 100 * right / len(part.tags)
 
 
-def _learn(
-    probes: Sequence[_Probe], parts: Sequence[_Vectors], epochs: int, seed: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Accuracies on dev and test of each probe, at the epoch that is its best on dev."""
-    train, *held_out = parts
-    optimizer = torch.optim.Adam(nn.ModuleList(probes).parameters(), LEARNING_RATE)
-    rng = np.random.default_rng(seed)
-    n, n_seen = len(train.tags), 0
-    best = torch.full((2, len(probes)), -1.0)
-    with progress("Probing", epochs * n, "words") as advance:
-        for _ in range(epochs):
-            for x, tags in train.batches(rng.permutation(n)):
-                optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - n_seen / (epochs * n))
-                losses = [functional.cross_entropy(probe(x), tags) for probe in probes]
-                torch.stack(losses).sum().backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                n_seen += len(tags)
-                advance(len(tags))
-            scores = torch.stack([_accuracy(part, probes) for part in held_out])
-            best = torch.where(scores[0] > best[0], scores, best)
-    on_dev, on_test = best.tolist()
-    return tuple(on_dev), tuple(on_test)
+def _train_heads(heads: _Heads, parts: Sequence[_Part], epochs: int, seed: int) -> Tensor:
+    """Return accuracies (2, heads) on dev and test, each at the epoch that is best on dev."""
+    first, dev, test = parts
+    best = torch.full((2, len(heads.heads)), -1.0)
 
+    def evaluate(module: _Heads) -> dict[str, float]:
+        nonlocal best
+        scores = torch.stack([module.accuracy(part) for part in (dev, test)])
+        best = torch.where(scores[0] > best[0], scores, best)
+        return {"accuracy": float(scores[0].mean())}
 
-@torch.no_grad()
-def _accuracy(part: _Vectors, probes: Sequence[_Probe]) -> Tensor:
-    """Percent of the tokens whose tag is found, by each probe."""
-    right = torch.zeros(len(probes))
-    for x, tags in part.batches(np.arange(len(part.tags))):
-        right += torch.stack([(probe(x).argmax(dim=1) == tags).sum() for probe in probes])
-    return 100 * right / len(part.tags)
+    learner = ModuleLearner(
+        heads,
+        loss=lambda module, batch: (module(batch), len(batch[1])),
+        evaluate=evaluate,
+        optimizer=torch.optim.Adam(heads.parameters()),
+        decides=Metric("accuracy", higher_is_better=True),
+        unit="words",
+    )
+    n = len(first.tags)
+    data = Examples(range(n), first.read, batch_size=BATCH_TOKENS, length=lambda _: 1, seed=seed)
+    config = TrainConfig(
+        learning_rate=LEARNING_RATE, decay="linear", epochs=epochs, validate_epochs=1, seed=seed
+    )
+    train(learner, data, config, n_epoch_units=n)
+    return best

@@ -9,18 +9,28 @@ every pair in which the word has the same form.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from relmo.analysis.kinds import Kinds, contexts_of
+from relmo.analysis.measured import accuracies_as_result
 from relmo.analysis.probes import MIN_DEVIATION
-from relmo.analysis.sources import Source
 from relmo.arrays import Array
 from relmo.errors import DataError
-from relmo.progress import progress
+from relmo.features.layers import Features, Layers
+from relmo.features.live import open_features
+from relmo.features.static import StaticVectors
+from relmo.features.store import FeatureStore
+from relmo.inference.model import Model
+from relmo.results import write_results
 from relmo.text.corpus import read_lines
 
 CHUNK_PAIRS = 256
@@ -70,6 +80,56 @@ class PairResult:
         """The name that does best on the development part."""
         return self.names[int(np.argmax(self.dev))]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values as JSON writes them."""
+        return {**asdict(self), "best": self.best}
+
+
+def probe_wic(
+    train: str | Path,
+    dev: str | Path,
+    test: str | Path,
+    *,
+    model: str | Path | Model | None = "en",
+    static: str | Path | StaticVectors | None = None,
+    options: Path | None = None,
+    store: FeatureStore | None = None,
+    results: str | Path | None = None,
+) -> PairResult:
+    """Tell whether a word means the same in two sentences, by the cosine of its two vectors.
+
+    Args:
+        train: a directory with *.data.txt and *.gold.txt, to choose thresholds on.
+        dev: another one; its pairs also help to choose the thresholds for `test`.
+        test: what to report.
+        model: as `relmo.load` takes it, a loaded model, or None for static vectors alone.
+        static: static vectors beside the model or alone.
+        options: options.json of HDF5 weights.
+        store: where vectors are kept; the user's cache when None.
+        results: a file to write, in the form of `relmo.results`.
+
+    Raises:
+        ConfigError: There is neither a model nor static vectors.
+        DataError: A part holds no pair, or its files are damaged.
+    """
+    started = time.monotonic()
+    folders = (train, dev, test)
+    parts = [read_pairs(folder) for folder in folders]
+    features = open_features(model, static, options=options)
+    found = compare_pairs(features, *parts, store=store)
+    if results is not None:
+        rows = dict(zip(found.names, zip(found.dev, found.test, strict=True), strict=True))
+        measured = accuracies_as_result(
+            "word in context",
+            {**rows, "majority": found.majority},
+            found.n_pairs[1:],
+            features=features,
+            files=[path for folder in folders for path in sorted(Path(folder).glob("*.*.txt"))],
+            seconds=time.monotonic() - started,
+        )
+        write_results(measured, Path(results))
+    return found
+
 
 def read_pairs(directory: str | Path) -> list[WordPair]:
     """Read `NAME.data.txt` and `NAME.gold.txt` of a directory, as the data set has them.
@@ -112,21 +172,36 @@ def _parse(row: str, answer: str, where: str) -> WordPair:
 
 
 def compare_pairs(
-    source: Source, train: Sequence[WordPair], dev: Sequence[WordPair], test: Sequence[WordPair]
+    features: Sequence[Features],
+    train: Sequence[WordPair],
+    dev: Sequence[WordPair],
+    test: Sequence[WordPair],
+    *,
+    store: FeatureStore | None = None,
 ) -> PairResult:
-    """How often the cosine of each kind of vector tells whether a word means the same."""
+    """Measure how often the cosine of each kind of vectors tells whether a word means the same.
+
+    Args:
+        features: what gives vectors, side by side.
+        train: pairs to choose thresholds on.
+        dev: pairs to report; they also help to choose the thresholds for `test`.
+        test: pairs to report.
+        store: where vectors are kept; the user's cache when None.
+    """
     parts = {"train": train, "dev": dev, "test": test}
     for name, part in parts.items():
         if not part:
             raise DataError(f"The {name} part holds no pair.")
-    vectors = (_embed(source, part) for part in parts.values())
-    first_part = next(vectors)
+    kinds, opened = Kinds(features, contexts=True), store or FeatureStore()
+    sentences = [s for part in parts.values() for pair in part for s in pair.sentences]
+    stored = [opened.open(one, sentences) for one in features]
+    first_part, *others = (_read_words(kinds, stored, part) for part in parts.values())
     moments = [(x.mean(axis=0), np.maximum(x.std(axis=0), MIN_DEVIATION)) for x in first_part]
     on_train = _cosines(first_part, moments)
-    on_dev, on_test = (_cosines(x, moments) for x in vectors)
+    on_dev, on_test = (_cosines(x, moments) for x in others)
     is_train, is_dev, is_test = (np.array([p.same for p in part]) for part in parts.values())
     accuracies, thresholds = [], []
-    for kind in range(len(source.names)):
+    for kind in range(len(kinds.names)):
         both = np.append(on_train[kind], on_dev[kind])
         thresholds.append(best_threshold(both, np.append(is_train, is_dev)))
         first = best_threshold(on_train[kind], is_train)
@@ -135,7 +210,7 @@ def compare_pairs(
     on_dev_part, on_test_part = zip(*accuracies, strict=True)
     majority = [max(_percent(same), _percent(~same)) for same in (is_dev, is_test)]
     return PairResult(
-        names=source.names,
+        names=kinds.names,
         dev=on_dev_part,
         test=on_test_part,
         thresholds=tuple(thresholds),
@@ -153,18 +228,23 @@ def best_threshold(cosines: NDArray[np.float64], same: NDArray[np.bool_]) -> flo
     return float(values[np.argmax(n_right)])
 
 
-def _embed(source: Source, pairs: Sequence[WordPair]) -> list[Array]:
-    """(2N, D_k) of each kind: the word in the two sentences of each pair."""
-    found: list[list[Array]] = []
-    with progress("Embedding", len(pairs), "pairs") as advance:
-        for start in range(0, len(pairs), CHUNK_PAIRS):
-            chunk = pairs[start : start + CHUNK_PAIRS]
-            embedded = source.embed([sentence for pair in chunk for sentence in pair.sentences])
-            places = [place for pair in chunk for place in pair.places]
-            for kinds, place in zip(embedded, places, strict=True):
-                found.append([np.array(kind[place]) for kind in kinds])
-            advance(len(chunk))
-    return [np.stack(vectors) for vectors in zip(*found, strict=True)]
+def _read_words(kinds: Kinds, stored: Sequence[Features], pairs: Sequence[WordPair]) -> list[Array]:
+    """Read (2N, D_k) of each kind: the word in the two sentences of each pair."""
+    found: list[list[Tensor]] = []
+    for start in range(0, len(pairs), CHUNK_PAIRS):
+        chunk = pairs[start : start + CHUNK_PAIRS]
+        sentences = [sentence for pair in chunk for sentence in pair.sentences]
+        places = torch.tensor([place for pair in chunk for place in pair.places])
+        batches = [one.batch(sentences, boundaries=True) for one in stored]
+        words = [_at(batch, places) for batch in batches]
+        contexts = [contexts_of(batch)[torch.arange(len(places)), places] for batch in batches]
+        found.append(kinds.views(words, contexts))
+    return [torch.cat(parts).numpy() for parts in zip(*found, strict=True)]
+
+
+def _at(batch: Layers, places: Tensor) -> Tensor:
+    """Return the vectors (K, B, D) of one token per sentence; place 0 follows the boundary."""
+    return batch.values[:, torch.arange(len(places)), places + 1]
 
 
 def _cosines(kinds: list[Array], moments: list[tuple[Array, Array]]) -> NDArray[np.float64]:

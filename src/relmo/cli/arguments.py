@@ -61,6 +61,10 @@ Prose = Annotated[
     typer.Option(metavar="LANGUAGE", help="The text is prose in this language, such as en."),
 ]
 Language = Annotated[str, typer.Option(help="Language of prose, as an ISO 639 code: en, de, zh.")]
+Results = Annotated[
+    _Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Also write the results, as JSON."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Number of threads. Default: one per core.")

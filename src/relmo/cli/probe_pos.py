@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +25,7 @@ def pos(
     epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = 8,
     seed: arg.Seed = 0,
     options: arg.Options = None,
+    output: arg.Results = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
@@ -40,15 +40,19 @@ def pos(
 
       relmo probe pos --train t.conllu --dev d.conllu --test e.conllu --static glove.txt --json
     """
-    from relmo.analysis.probes import probe
-    from relmo.analysis.sources import open_source
-    from relmo.text.conllu import read_conllu
+    from relmo.analysis.probes import probe_pos
 
     arg.use_threads(threads)
-    parts = [list(read_conllu(path)) for path in (train, dev, test)]
-    source = open_source(arg.model_beside(static, model), static, options=options)
-    result = probe(
-        source.embed, source.names, *parts, mixed=source.layers, epochs=epochs, seed=seed
+    result = probe_pos(
+        train,
+        dev,
+        test,
+        model=arg.model_beside(static, model),
+        static=static,
+        options=options,
+        epochs=epochs,
+        seed=seed,
+        results=output,
     )
     show(result, as_json)
 
@@ -56,7 +60,7 @@ def pos(
 def show(result: ProbeResult | PairResult, as_json: bool, **more: tuple[float, float]) -> None:
     """Print accuracies on dev and test, one row per kind of vectors; `more` adds baselines."""
     if as_json:
-        typer.echo(json.dumps({**asdict(result), "best": result.best}))
+        typer.echo(json.dumps(result.as_dict()))
         return
     rows = {
         name: (on_dev, on_test)

@@ -19,6 +19,7 @@ def wic(
     model: arg.OptionalModel = None,
     static: arg.Static = None,
     options: arg.Options = None,
+    output: arg.Results = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
@@ -34,11 +35,16 @@ def wic(
 
       relmo probe wic --train WiC/train --dev WiC/dev --test WiC/test --static glove.txt --json
     """
-    from relmo.analysis.sources import open_source
-    from relmo.analysis.word_in_context import compare_pairs, read_pairs
+    from relmo.analysis.word_in_context import probe_wic
 
     arg.use_threads(threads)
-    parts = [read_pairs(part) for part in (train, dev, test)]
-    source = open_source(arg.model_beside(static, model), static, options=options, contexts=True)
-    result = compare_pairs(source, *parts)
+    result = probe_wic(
+        train,
+        dev,
+        test,
+        model=arg.model_beside(static, model),
+        static=static,
+        options=options,
+        results=output,
+    )
     show(result, as_json, majority=result.majority)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from relmo.arrays import Array
 from relmo.errors import ConfigError
 
 Sentences = Sequence[Sequence[str]]  # tokenised
@@ -82,7 +84,6 @@ class Features(Protocol):
 
     The vectors of a sentence depend on the sentence alone, not on the others of its batch. Where
     there are several layers, layer 0 depends on the word alone.
-
     """
 
     @property
@@ -109,3 +110,15 @@ class Features(Protocol):
             boundaries: T counts both boundaries too: they come first and last in each row, also
                 in that of a sentence without tokens.
         """
+
+
+def pad_arrays(arrays: Iterable[Array], n_layers: int, dim: int, *, boundaries: bool) -> Layers:
+    """Pad the vectors (K, tokens, D) of sentences; boundaries, where there are any, are zeros."""
+    inset = 1 if boundaries else 0
+    found = list(arrays)
+    lengths = np.array([array.shape[1] for array in found], dtype=np.int64) + 2 * inset
+    mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)
+    values = np.zeros((n_layers, *mask.shape, dim), np.float32)
+    for row, array in enumerate(found):
+        values[:, row, inset : inset + array.shape[1]] = array
+    return Layers(torch.from_numpy(values), torch.from_numpy(mask))

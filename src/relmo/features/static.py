@@ -7,17 +7,22 @@ stand alone, or beside a model's vectors.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
 from relmo.arrays import Array
 from relmo.errors import DataError, FormatError
+from relmo.features.layers import Layers, Sentences, pad_arrays
 from relmo.text.corpus import read_lines
 
 MAX_DIM = 4096
+# What NumPy raises for a header that is none.
+_DAMAGED = (OSError, ValueError, SyntaxError, TokenError, EOFError, TypeError, OverflowError)
 _MATRIX, _WORDS = "vectors.npy", "vocab.txt"
 
 
@@ -31,7 +36,10 @@ class StaticVectors:
         matrix: (V, D) one row a word, perhaps mapped into memory.
     """
 
-    def __init__(self, words: Sequence[str], matrix: Array) -> None:
+    n_layers = 1
+
+    def __init__(self, words: Sequence[str], matrix: Array, name: str = "static") -> None:
+        self.name = name
         if matrix.ndim != 2 or len(words) != len(matrix):
             raise FormatError(
                 f"{len(words):,} words need a matrix of as many rows, found {list(matrix.shape)}."
@@ -59,20 +67,20 @@ class StaticVectors:
                 break
         if not rows:
             raise FormatError(f"{path} holds no vectors: expected a word and its numbers a line.")
-        return cls(words, np.stack(rows))
+        return cls(words, np.stack(rows), path.name)
 
     @classmethod
     def _load_matrix(cls, matrix: Path, words: Path, max_words: int | None) -> StaticVectors:
         try:
-            values = np.load(matrix, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+            values = np.lib.format.open_memmap(matrix, mode="r")  # never unpickles, nor unzips
+        except _DAMAGED as error:
             raise FormatError(
                 f"Cannot read {matrix} ({error}): expected a matrix that NumPy has saved."
             ) from None
         if values.dtype.kind != "f":
             raise FormatError(f"{matrix} holds {values.dtype}, not floating-point numbers.")
         listed = list(read_lines(words))
-        return cls(listed[:max_words], values[:max_words])
+        return cls(listed[:max_words], values[:max_words], matrix.parent.name)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -98,9 +106,22 @@ class StaticVectors:
         return np.asarray(self.matrix[number], np.float32)
 
     def embed(self, sentences: Iterable[Sequence[str]]) -> list[Array]:
-        """(tokens, D) a sentence, as `Model.embed` gives them for lists of tokens."""
+        """Return (tokens, D) per sentence, as `Model.embed` does for lists of tokens."""
         none = np.zeros((0, self.dim), np.float32)
         return [np.stack([self.vector(t) for t in s]) if len(s) else none for s in sentences]
+
+    def batch(self, sentences: Sentences, *, boundaries: bool = False) -> Layers:
+        """Look up the vectors of tokenised sentences; those of boundaries are zeros."""
+        arrays = (vectors[None] for vectors in self.embed(sentences))
+        return pad_arrays(arrays, 1, self.dim, boundaries=boundaries)
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of the words and their vectors."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update("\n".join(self.words).encode("utf-8", "surrogatepass"))
+        digest.update(np.ascontiguousarray(self.matrix).tobytes())
+        return digest.hexdigest()
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

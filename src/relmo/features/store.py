@@ -156,17 +156,39 @@ class StoredFeatures:
         starts, lengths = spans[:, 0] + inset, spans[:, 1] - spans[:, 0] - 2 * inset
         places = np.arange(lengths.max(initial=0))  # (T,)
         mask = places < lengths[:, None]  # (B, T)
-        values = torch.empty(self.n_layers, *mask.shape, self.dim)
         # Padding reads a row that is read anyway, and is overwritten by zeros.
         rows = (starts[:, None] + np.where(mask, places, -inset)).ravel()  # (B · T,)
-        padding = np.flatnonzero(~mask.ravel())
+        values = self._gather(rows, np.flatnonzero(~mask.ravel()))
+        return Layers(values.view(self.n_layers, *mask.shape, self.dim), torch.from_numpy(mask))
+
+    def rows(self, sentences: Sentences) -> IntArray:
+        """Return (N,) the row of each token, sentence after sentence, without boundaries.
+
+        Raises:
+            DataError: A sentence is not in the data set.
+        """
+        spans = self._find(sentences)
+        return np.concatenate(
+            [np.arange(start + 1, end - 1) for start, end in spans.tolist()]
+            or [np.empty(0, np.int64)]
+        )
+
+    def tokens(self, rows: IntArray) -> Tensor:
+        """Return the vectors (K, n, D) of single tokens, by their rows, in any order."""
+        return self._gather(rows, np.empty(0, np.int64))
+
+    def _gather(self, rows: IntArray, padding: IntArray) -> Tensor:
+        """Copy some rows (K, n, D), zero where there is padding."""
+        if not self._tables:
+            raise DataError(f"The stored features {self.name!r} are closed. Open them again.")
+        values = torch.empty(self.n_layers, len(rows), self.dim)
         n_by_word = min(1, self.n_layers - 1)
         if n_by_word:
             words = self._tables["words"][rows]
-            values[0] = _gather(self._tables["layer0"], words, padding).view(values.shape[1:])
-        x = _gather(self._tables["layers"], rows, padding)  # (B · T, K - 1, D)
-        values[n_by_word:] = x.view(*mask.shape, *x.shape[1:]).permute(2, 0, 1, 3)
-        return Layers(values, torch.from_numpy(mask))
+            values[0] = _gather(self._tables["layer0"], words, padding)
+        x = _gather(self._tables["layers"], rows, padding)  # (n, K - 1, D)
+        values[n_by_word:] = x.permute(1, 0, 2)
+        return values
 
     def __reduce__(self) -> tuple[type[StoredFeatures], tuple[Path, str]]:
         # Worker processes of a data loader map the files themselves.

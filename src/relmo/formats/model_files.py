@@ -206,12 +206,11 @@ def _unreadable(path: Path, error: OSError) -> FormatError:
 
 def read_bytes(source: ModelFiles, name: str, limit: int) -> bytes:
     """Read a file, unless it is larger than `limit`."""
-    if source.size(name) > limit:
-        raise FormatError(
-            f"{source.where}: {name} has {source.size(name):,} bytes; expected at most {limit:,}."
-        )
+    size = source.size(name)
+    if size > limit:
+        raise FormatError(f"{source.where}: {name} has {size:,} bytes; expected at most {limit:,}.")
     with source.open(name) as stream:
-        return stream.read(limit)
+        return stream.read(size + 1)  # memory for all that is asked for is taken at once
 
 
 def read_text_bytes(source: ModelFiles, name: str) -> bytes:

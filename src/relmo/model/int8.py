@@ -20,8 +20,10 @@ class Int8Matrix:
     """A weight (N, K) in int8, and what a unit of each row is worth, (N,)."""
 
     def __init__(self, weight: Tensor) -> None:
-        if weight.shape[1] < 2:  # PyTorch's product is wrong then
-            raise ConfigError("int8 needs matrices of two columns or more. Use float32.")
+        # PyTorch's product is wrong for a column; and for a row where AVX-512 lacks VNNI, even
+        # with weights of 7 bits.
+        if min(weight.shape) < 2:
+            raise ConfigError("int8 needs matrices of two rows and columns or more. Use float32.")
         limit = weight_limit()
         weight = weight.detach().float()
         self.scales = weight.abs().amax(dim=1).clamp(min=1e-30) / limit
