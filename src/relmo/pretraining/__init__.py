@@ -15,8 +15,8 @@ from relmo.errors import ConfigError
 from relmo.formats import read_model
 from relmo.formats.published import cache_directory
 from relmo.presets import to_toml
-from relmo.pretrain.job import Job
-from relmo.pretrain.resolve import (
+from relmo.pretraining.job import Job
+from relmo.pretraining.resolve import (
     read_inputs,
     resolve_config,
     resolve_inputs,
