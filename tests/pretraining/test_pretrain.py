@@ -359,7 +359,7 @@ SENTENCES = [
 
 
 def test_the_same_text_from_everywhere_gives_the_same_model(tmp_path):
-    """A file, a packed one, a directory, standard input, prose, and a sentence a line."""
+    """A file, a packed one, a directory, standard input, prose, and one sentence per line."""
     prose = " ".join(SENTENCES)
     wrapped = textwrap.fill(prose, 70) + "\n"
     half = len(SENTENCES) // 2
