@@ -255,7 +255,7 @@ def build_random(size: str) -> ModelContents:
 
 def report(size: str, result: dict) -> None:
     bulk = result["bulk"]
-    print(f"\n{size}: words a second, all layers, {result['words']:,} words")
+    print(f"\n{size}: words per second, all layers, {result['words']:,} words")
     for name, rate in bulk["words_per_s"].items():
         print(f"  {name:<24} {rate:>10,.0f}   {bulk['ratio_to_plain'][name]:>6.1f} x plain PyTorch")
     print(f"  float32 uses {bulk['share_of_sgemm']:.0%} of the sgemm rate", end="")

@@ -34,7 +34,7 @@ from relmo.model import kernels
 from relmo.model.bilm import BiLm
 from relmo.model.samples import sample_log_uniform
 from relmo.presets import read_preset
-from relmo.pretrain.learner import BiLmLearner, Recipe
+from relmo.pretraining.learner import BiLmLearner, Recipe
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
 from relmo.text.layouts import LmBatch, Segments
@@ -209,7 +209,7 @@ def grow(texts: list[str]) -> None:
     script = """
 import re, sys
 from pathlib import Path
-from relmo.pretrain import pretrain
+from relmo.pretraining import pretrain
 values = {"train.max_tokens": 400_000, "data.vocabulary_size": 20_000}
 pretrain(sys.argv[1], sys.argv[3:], preset="tiny", values=values, cache=Path(sys.argv[2]))
 status = Path("/proc/self/status").read_text()

@@ -113,7 +113,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("--static", action="append", default=[], help="vectors; may be repeated")
     parser.add_argument("--text", nargs="+", help="for fastText: files, directories, patterns")
-    parser.add_argument("--lines", action="store_true", help="the text has a sentence a line")
+    parser.add_argument("--lines", action="store_true", help="the text has one sentence per line")
     parser.add_argument("--language", default="en", help="of prose")
     parser.add_argument("--dim", type=int, default=300, help="of fastText's vectors")
     parser.add_argument("--fasttext-epochs", type=int, default=5)

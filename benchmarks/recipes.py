@@ -15,8 +15,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 
-from relmo.pretrain import pretrain
-from relmo.pretrain.report import compare_curves
+from relmo.pretraining import pretrain
+from relmo.pretraining.report import compare_curves
 from relmo.train.log import read_metrics
 
 RECIPES = {

@@ -45,7 +45,7 @@ from relmo.features.live import FunctionFeatures, LiveFeatures
 from relmo.formats import read_model
 from relmo.formats.published import cache_directory
 from relmo.inference.model import load
-from relmo.pretrain.resolve import resolve_config
+from relmo.pretraining.resolve import resolve_config
 from relmo.text.blocks import Blocks
 from relmo.text.conllu import TaggedSentence, read_conllu
 from relmo.text.corpus import find_texts

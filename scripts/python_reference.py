@@ -72,7 +72,7 @@ SECTIONS = {
         relmo.train.examples:Examples relmo.train.learner:Metric
     """,
     "Pre-train": """
-        relmo.pretrain:pretrain relmo.presets:list_presets relmo.presets:read_preset
+        pretrain relmo.presets:list_presets relmo.presets:read_preset
         relmo.presets:with_settings relmo.train.log:read_metrics
     """,
     "Models and caches": """

@@ -2,7 +2,7 @@
 
 It reads legacy tensors under their legacy names (bilm-tf's HDF5, ELMoForManyLangs' state dicts) and
 follows their conventions directly, so that it shares none with relmo. One sentence, one step at a
-time: no batch, no mask. C characters a token, e character dim, F filters, P projection, H cell, L
+time: no batch, no mask. C characters per token, e character dim, F filters, P projection, H cell, L
 layers.
 """
 

@@ -228,7 +228,7 @@ def test_every_package_has_its_place_in_the_import_contract():
     packages = {name.split("/")[0].removesuffix(".py") for name in TREES}
     assert contract["type"] == "layers"
     assert set(layers) == packages - {"__init__", "__main__"}
-    order = ("cli", "pretrain", "train", "formats", "model", "text", "config", "errors")
+    order = ("cli", "pretraining", "train", "formats", "model", "text", "config", "errors")
     assert [name for name in layers if name in order] == list(order)
 
 

@@ -76,7 +76,7 @@ FUNCTIONS = {
     "models": "list_models",
     "neighbours": "neighbours",
     "perplexity": "perplexity",
-    "pretrain": None,  # relmo.pretrain is a package as yet
+    "pretrain": "pretrain",
     "probe pos": "probe_pos",
     "probe wic": "probe_wic",
     "score": "score_file",

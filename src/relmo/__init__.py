@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from relmo.inference.text_scores import perplexity, score_file
     from relmo.model.bilm import BiLm
     from relmo.model.scalar_mix import ScalarMix
+    from relmo.pretraining import pretrain
     from relmo.text.reading import TextOptions
     from relmo.vectors.bulk import embed_file
     from relmo.vectors.corpus_index import (
@@ -59,6 +60,7 @@ __all__ = [
     "measure_recall",
     "neighbours",
     "perplexity",
+    "pretrain",
     "probe_pos",
     "probe_wic",
     "score_file",
@@ -91,6 +93,7 @@ _HOMES = {
     "measure_recall": "relmo.vectors.corpus_index",
     "neighbours": "relmo.vectors.neighbours",
     "perplexity": "relmo.inference.text_scores",
+    "pretrain": "relmo.pretraining",
     "probe_pos": "relmo.analysis.probes",
     "probe_wic": "relmo.analysis.word_in_context",
     "score_file": "relmo.inference.text_scores",

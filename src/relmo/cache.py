@@ -39,7 +39,7 @@ class CacheEntry:
         description: for people.
         n_bytes: on disk.
         last_used: seconds since 1970.
-        is_complete: False of features whose computation was stopped, and goes on next time.
+        is_complete: False of features whose computation was stopped, and resumes next time.
         in_use: by a process that runs now. Whether prepared text is, is known on Linux only.
     """
 

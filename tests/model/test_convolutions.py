@@ -63,7 +63,7 @@ def test_answers_and_gradients(dtype, block, monkeypatch):
 def test_the_kernel_is_what_learns(monkeypatch):
     characters, embedding, filters = build()
     called = []
-    monkeypatch.setattr(convolutions, "_go_back", lambda *args: called.append(args))
+    monkeypatch.setattr(convolutions, "_backward", lambda *args: called.append(args))
     with pytest.raises(TypeError):
         max_pooled(characters, LENGTHS, embedding, filters).sum().backward()
     assert called

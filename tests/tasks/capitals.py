@@ -20,7 +20,7 @@ class Tagger(nn.Module):
     def __init__(self, features):
         super().__init__()
         self.features, self.mix = features, ScalarMix(features.n_layers, dropout=0.1)
-        self.output = nn.LSTM(features.dim, 2, batch_first=True)
+        self.output = nn.LSTM(features.dim, 32, proj_size=2, batch_first=True)
 
     def forward(self, sentences):
         layers = self.features.batch(sentences)
@@ -50,7 +50,7 @@ def run_task(model, folder, *, resume=False, dev=SENTENCES[150:], **limits):
         decides=Metric("accuracy", higher_is_better=True),
     )
     data, run = Examples(SENTENCES[:150], list, batch_size=16), RunDirectory(Path(folder))
-    config = TrainConfig(learning_rate=0.05, validate_epochs=1, checkpoint_minutes=1e-9, **limits)
+    config = TrainConfig(learning_rate=0.02, validate_epochs=1, checkpoint_minutes=1e-9, **limits)
     with run.opened("", resume=resume):
         return tagger, train(learner, data, config, run, resume=resume, restore_best=True)
 

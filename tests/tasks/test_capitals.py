@@ -28,7 +28,7 @@ def test_it_is_short():
 
 
 def test_it_trains_stops_early_and_predicts(model, tmp_path):
-    tagger, outcome = capitals.run_task(model, tmp_path / "run", epochs=60, patience=4)
+    tagger, outcome = capitals.run_task(model, tmp_path / "run", epochs=60, patience=6)
     assert outcome.reason == "patience"
     assert outcome.best["accuracy"] > 0.95
     tagger.eval()

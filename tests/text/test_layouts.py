@@ -1,4 +1,4 @@
-"""Batches of a corpus: everything once an epoch, whoever shares the work, from any position."""
+"""Batches of a corpus: everything once per epoch, whoever shares the work, from any position."""
 
 from itertools import islice, pairwise
 

@@ -1,4 +1,4 @@
-"""Prose to sentences, and one sentence a line."""
+"""Prose to sentences, and one sentence per line."""
 
 import random
 import sys

@@ -67,7 +67,7 @@ def pretrain(
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads leave the cores to others
 
-    from relmo.pretrain import pretrain as run
+    from relmo.pretraining import pretrain as run
 
     arg.use_threads(threads)
     values = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from relmo.errors import DataError, RelmoWarning
-from relmo.pretrain import pretrain
+from relmo.pretraining import pretrain
 from relmo.train.interruption import Interrupted
 from relmo.train.log import read_metrics
 

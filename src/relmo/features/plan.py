@@ -2,7 +2,7 @@
 
 The rows of a data set are its tokens, boundaries included, sentence after sentence. Sentences are
 sorted by length, so that batches of neighbours need little padding, then by hash: the same set of
-sentences gives the same plan, and a killed fill goes on where it was.
+sentences gives the same plan, and a killed fill resumes where it was.
 """
 
 from __future__ import annotations

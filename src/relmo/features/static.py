@@ -1,8 +1,8 @@
-"""A vector a word, whatever stands around it: what GloVe, word2vec and fastText give.
+"""Static vectors: one per word, whatever its context, as GloVe, word2vec and fastText have them.
 
-Read from their text files (a word and its numbers a line, with or without a first line that tells
-how many; packed or not), or from a matrix in `.npy` beside a `vocab.txt`, a word a line. They may
-stand alone, or beside a model's vectors.
+They are read from text files (per line a word and its numbers, with or without a first line that
+holds the counts; compressed or not), or from a matrix in `.npy` beside a `vocab.txt` with one word
+per line. They are features: alone, or beside those of a model.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StaticVectors:
             if len(words) == max_words:
                 break
         if not rows:
-            raise FormatError(f"{path} holds no vectors: expected a word and its numbers a line.")
+            raise FormatError(f"{path} holds no vectors: expected lines of a word and its numbers.")
         return cls(words, np.stack(rows), path.name)
 
     @classmethod

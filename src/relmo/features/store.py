@@ -9,7 +9,7 @@ included, as float16 or float32, in tables that are mapped into memory:
     layer0 (W, D)         of each distinct word: this layer does not depend on the context
     layers (N, K - 1, D)  the other layers of each row
 
-Features of one layer have no `words` and `layer0`, and `layers` is (N, 1, D). A killed fill goes on
+Features of one layer have no `words` and `layer0`, and `layers` is (N, 1, D). A killed fill resumes
 after its last complete part. A damaged data set is computed again, with a warning.
 """
 

@@ -159,6 +159,6 @@ def summarize(scored: Iterable[ScoredSentence]) -> Perplexity:
         tokens += len(sentence.forward)
         unknown += int(sentence.unknown.sum())
     if not tokens:
-        raise DataError("There is no token to measure. Give a text with one sentence a line.")
+        raise DataError("There is no token to measure. Give a text with at least one word.")
     forward, backward = (math.exp(min(mean, 700.0)) for mean in -sums / tokens)  # floats end there
     return Perplexity(forward, backward, (forward + backward) / 2, tokens, unknown)

@@ -1,7 +1,7 @@
-"""One LSTM layer in both directions at once, and how it learns.
+"""One LSTM layer in both directions at once, with its backward pass.
 
-The way back is what autograd would make of `ProjectedLstm`, written out: of a step, only the two
-recurrent products and the cell stay in the loop, and the gradient of each weight is one matrix
+The backward pass is what autograd would make of `ProjectedLstm`, written out: of a step, only the
+two recurrent products and the cell stay in the loop, and the gradient of each weight is one matrix
 product over all steps. Autograd runs on one thread, so the two directions have to be inside one
 function to run on two.
 """
@@ -27,10 +27,10 @@ State = tuple[Tensor, Tensor]
 def run_layer(
     layers: Sequence[ProjectedLstm], x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Read packed tokens with one layer in D directions: a forward and a backward one, or one.
+    """Run one layer over packed tokens in D directions: both, or one alone.
 
     Args:
-        layers: one a direction, of the same sizes and clips.
+        layers: one per direction, of the same sizes and clips.
         x: (D, N, I) inputs, each direction's in its own order.
         sizes: rows that read a token, for each step.
         h: (D, B, P) where to start from.
@@ -44,7 +44,7 @@ def run_layer(
         tensor is not None and tensor.requires_grad for tensor in (x, h, c, *weights)
     )
     if learns and x.is_cpu and len(layers) == 2:
-        y, h, c = _ReadBoth.apply(x, h, c, sizes, layers[0].clips(), *weights)  # type: ignore[no-untyped-call]
+        y, h, c = _BothDirections.apply(x, h, c, sizes, layers[0].clips(), *weights)  # type: ignore[no-untyped-call]
         return y, h, c
     calls = [partial(layer, x[w], sizes, h[w], c[w]) for w, layer in enumerate(layers)]
     if len(calls) == 1:
@@ -62,7 +62,7 @@ class _Weights(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What one direction keeps for the way back."""
+    """What one direction keeps for its backward pass."""
 
     gates: Tensor  # (N, 4H) after σ and tanh
     cells: Tensor  # (N, H) after the clip
@@ -70,7 +70,7 @@ class _Kept(NamedTuple):
     y: Tensor  # (N, P)
 
 
-class _ReadBoth(torch.autograd.Function):
+class _BothDirections(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -84,7 +84,7 @@ class _ReadBoth(torch.autograd.Function):
         both = _Weights(*weights[:4]), _Weights(*weights[4:])  # type: ignore[arg-type]
         y, last_h, last_c = x.new_empty(2, x.shape[1], h.shape[2]), h.clone(), c.clone()
         calls = (
-            partial(_read, x[w], sizes, (h[w], c[w]), both[w], clips, (y[w], last_h[w], last_c[w]))
+            partial(_run, x[w], sizes, (h[w], c[w]), both[w], clips, (y[w], last_h[w], last_c[w]))
             for w in (0, 1)
         )
         kept = run_in_two_threads(*calls)
@@ -99,27 +99,29 @@ class _ReadBoth(torch.autograd.Function):
         dx = torch.empty_like(x) if needed[0] else None
         dh, dc = dh.contiguous().clone(), dc.contiguous().clone()  # become those of the first state
 
-        def back(way: int) -> tuple[Tensor | None, ...]:
-            gates, cells, outputs = rest[8 + 3 * way : 11 + 3 * way]
-            kept = _Kept(gates, cells, outputs, y[way])
-            weights = _Weights(*rest[4 * way : 4 * way + 4])
-            dz, dgates = _go_back(dy[way], (dh[way], dc[way]), c[way], kept, weights, ctx)
+        def backward_of(direction: int) -> tuple[Tensor | None, ...]:
+            gates, cells, outputs = rest[8 + 3 * direction : 11 + 3 * direction]
+            kept = _Kept(gates, cells, outputs, y[direction])
+            weights = _Weights(*rest[4 * direction : 4 * direction + 4])
+            dz, dgates = _backward(
+                dy[direction], (dh[direction], dc[direction]), c[direction], kept, weights, ctx
+            )
             if dx is not None:
-                torch.mm(dgates, weights.input, out=dx[way])
-            wanted = needed[5 + 4 * way : 9 + 4 * way]
-            before = _shifted(y[way], h[way], ctx.sizes) if wanted[1] else None
+                torch.mm(dgates, weights.input, out=dx[direction])
+            wanted = needed[5 + 4 * direction : 9 + 4 * direction]
+            before = _shifted(y[direction], h[direction], ctx.sizes) if wanted[1] else None
             return (
-                dgates.t() @ x[way] if wanted[0] else None,
+                dgates.t() @ x[direction] if wanted[0] else None,
                 dgates.t() @ before if before is not None else None,
                 dgates.sum(0) if wanted[2] else None,
                 dz.t() @ kept.outputs if wanted[3] else None,
             )
 
-        first, second = run_in_two_threads(partial(back, 0), partial(back, 1))
+        first, second = run_in_two_threads(partial(backward_of, 0), partial(backward_of, 1))
         return (dx, dh, dc, None, None, *first, *second)
 
 
-def _read(
+def _run(
     x: Tensor,
     sizes: Sequence[int],
     state: State,
@@ -157,10 +159,10 @@ def _read(
     return _Kept(gates, cells, outputs, y)
 
 
-def _go_back(
+def _backward(
     dy: Tensor, state: State, c: Tensor, kept: _Kept, weights: _Weights, ctx: Any
 ) -> tuple[Tensor, Tensor]:
-    """One direction backwards, from the last step to the first.
+    """Backward pass of one direction, from the last step to the first.
 
     `state` holds the gradients of the last state and ends as those of the first.
 

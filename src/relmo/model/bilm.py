@@ -1,7 +1,8 @@
 """ELMo's network, bottom up: characters → token vectors → two LSTM stacks → layers.
 
 Letters in shapes: U distinct tokens, N tokens of a batch (flat, sentence after sentence), B
-sentences, T tokens of the longest, C characters a token, F filters, P projection, H cell, L layers.
+sentences, T tokens of the longest, C characters per token, F filters, P projection, H cell, L
+layers.
 Nothing here keeps state between calls: what an LSTM remembers goes in and comes out as a value.
 """
 
@@ -238,7 +239,7 @@ class BiLm(nn.Module):
 
         if torch.is_grad_enabled():
             ends = [run(BOTH)]
-        else:  # nothing to learn: no need to meet after each layer
+        else:  # no gradients: the directions need not meet after each layer
             ends = [*run_in_two_threads(partial(run, slice(0, 1)), partial(run, slice(1, 2)))]
         h, c = torch.cat([end.h for end in ends]), torch.cat([end.c for end in ends])
         return result, BiLmState(h, c).select(np.argsort(packing.order))

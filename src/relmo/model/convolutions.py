@@ -1,7 +1,7 @@
 """Convolutions over the characters of a token, max-pooled over the positions.
 
-They are matrix products over copied windows, which for short words is far quicker than PyTorch's
-convolution. While learning, one window a token and filter gets a gradient: `kernels` adds up those
+They are matrix products over copied windows, which for short words is far faster than PyTorch's
+convolution. In training, one window per token and filter gets a gradient: `kernels` adds up those
 alone, where autograd would multiply whole matrices of zeros.
 """
 
@@ -42,11 +42,11 @@ def max_pooled(
         and embedding.is_cpu
         and embedding.dtype == torch.float32
     ):
-        found: Tensor = _Strongest.apply(embedding, blocks, *filters)  # type: ignore[no-untyped-call]
+        found: Tensor = _MaxPooled.apply(embedding, blocks, *filters)  # type: ignore[no-untyped-call]
         return found
     weights = [_as_matrix(weight) for weight in filters]
     parts = [
-        torch.cat([_answers(x, weight).amax(dim=1) for weight in weights], dim=1)
+        torch.cat([_convolve(x, weight).amax(dim=1) for weight in weights], dim=1)
         for x in (embedding[block] for block in blocks)
     ]
     if not parts:  # differentiable all the same
@@ -68,14 +68,14 @@ def _as_matrix(weight: Tensor) -> Tensor:
     return weight.transpose(1, 2).flatten(1)
 
 
-def _answers(x: Tensor, weight: Tensor) -> Tensor:
-    """Vectors (u, C, E) and filters (n, width · E) to answers (u, C - width + 1, n)."""
+def _convolve(x: Tensor, weight: Tensor) -> Tensor:
+    """Convolve vectors (u, C, E) with filters (n, width · E): (u, C - width + 1, n)."""
     width = weight.shape[1] // x.shape[2]
     windows = x.unfold(1, width, 1).transpose(2, 3)  # (u, C - width + 1, width, E)
     return (windows.reshape(-1, weight.shape[1]) @ weight.t()).view(*windows.shape[:2], -1)
 
 
-class _Strongest(torch.autograd.Function):
+class _MaxPooled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embedding: Tensor, blocks: list[Tensor], *filters: Tensor) -> Tensor:
         weights = [_as_matrix(weight).contiguous() for weight in filters]
@@ -84,9 +84,9 @@ class _Strongest(torch.autograd.Function):
         where = torch.empty(n_words, n_filters, dtype=torch.int32)
         half = _halves(blocks)
         run_in_two_threads(
-            partial(_find, embedding, weights, blocks[:half], best, where, 0),
+            partial(_pool, embedding, weights, blocks[:half], best, where, 0),
             partial(
-                _find, embedding, weights, blocks[half:], best, where, sum(map(len, blocks[:half]))
+                _pool, embedding, weights, blocks[half:], best, where, sum(map(len, blocks[:half]))
             ),
         )
         ctx.save_for_backward(embedding, where, *weights, *blocks)
@@ -101,8 +101,8 @@ class _Strongest(torch.autograd.Function):
         half = _halves(blocks)
         start = sum(map(len, blocks[:half]))
         one, other = run_in_two_threads(
-            partial(_go_back, embedding, weights, blocks[:half], gradient[:start], where[:start]),
-            partial(_go_back, embedding, weights, blocks[half:], gradient[start:], where[start:]),
+            partial(_backward, embedding, weights, blocks[:half], gradient[:start], where[:start]),
+            partial(_backward, embedding, weights, blocks[half:], gradient[start:], where[start:]),
         )
         dembedding, *dweights = (a.add_(b) for a, b in zip(one, other, strict=True))
         dim = embedding.shape[1]
@@ -114,7 +114,7 @@ def _halves(blocks: Sequence[Tensor]) -> int:
     return len(blocks) // 2
 
 
-def _find(
+def _pool(
     embedding: Tensor,
     weights: Sequence[Tensor],
     blocks: Sequence[Tensor],
@@ -127,14 +127,16 @@ def _find(
     for block in blocks:
         x, column = embedding.index_select(0, block.flatten()).view(*block.shape, -1), 0
         for weight in weights:
-            answers = _answers(x, weight)
+            activations = _convolve(x, weight)
             places = best[start:, column].data_ptr(), where[start:, column].data_ptr()
-            kernels.loops.strongest(answers.data_ptr(), *places, *answers.shape, best.shape[1])
+            kernels.loops.strongest(
+                activations.data_ptr(), *places, *activations.shape, best.shape[1]
+            )
             column += len(weight)
         start += len(block)
 
 
-def _go_back(
+def _backward(
     embedding: Tensor,
     weights: Sequence[Tensor],
     blocks: Sequence[Tensor],

@@ -1,7 +1,8 @@
-"""Dynamic int8: matrices quantized once, a scale a row; what they are multiplied with, row by row.
+"""Dynamic int8 quantization: weights once, with one scale per row; activations row by row.
 
-Each row of activations has a scale of its own, so that a sentence's vectors do not depend on its
-company here either. Products are int8 × int8 → int32, by PyTorch's integer matrix product.
+Each row of activations has a scale of its own, so that a sentence's vectors do not depend on the
+others of its batch here either. Products are int8 × int8 → int32, by PyTorch's integer matrix
+product.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from relmo.model import kernels
 
 
 class Int8Matrix:
-    """A weight (N, K) in int8, and what a unit of each row is worth, (N,)."""
+    """A weight (N, K) in int8, and the scale of each row, (N,)."""
 
     def __init__(self, weight: Tensor) -> None:
         # PyTorch's product is wrong for a column; and for a row where AVX-512 lacks VNNI, even
@@ -30,12 +31,12 @@ class Int8Matrix:
         self.values = (weight / self.scales[:, None]).round().to(torch.int8)
 
     def times(self, x: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The product x Wᵀ in int32, (M, N), and what a unit of each of its rows is worth, (M,)."""
+        """Return the product x Wᵀ in int32, (M, N), and the scales of the rows of x, (M,)."""
         q, scales = quantize(x)
         return torch._int_mm(q, self.values.t(), out=out), scales
 
     def apply(self, x: Tensor, clip: float | None = None, out: Tensor | None = None) -> Tensor:
-        """The product x Wᵀ in float32, (M, N), clipped."""
+        """Return the product x Wᵀ in float32, (M, N), clipped."""
         product, row_scales = self.times(x)
         bound = math.inf if clip is None else clip
         if kernels.loops is None:
@@ -47,7 +48,7 @@ class Int8Matrix:
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row of x (M, K) in int8, its largest magnitude at 127; what a unit is worth, (M,)."""
+    """Quantize each row of x (M, K) to int8, its largest magnitude to 127; and the scales, (M,)."""
     if kernels.loops is None:
         largest = x.abs().amax(dim=1)
         factors = torch.where(largest > 0, 127 / largest, 0.0)

@@ -32,7 +32,7 @@ class Int8Weights(NamedTuple):
 
 
 class ProjectedLstm(nn.Module):
-    """A layer that reads (N, I) packed tokens and writes (N, P); gates are i, f, g, o.
+    """One layer over packed tokens, (N, I) to (N, P); the gates are i, f, g, o.
 
     Without a projection (P is H then) there is no projection clip either.
     """

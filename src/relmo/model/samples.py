@@ -1,4 +1,4 @@
-"""Words to compare a prediction with, and the rows of the softmax that this takes.
+"""Negative samples of the sampled softmax, and the rows of the softmax that a step touches.
 
 Letters in shapes: M predictions, K samples, R rows, V words.
 """
@@ -15,20 +15,20 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Samples:
-    """Words to compare with, drawn by a log-uniform guess of their frequency; or every word."""
+    """Negative samples, drawn from a log-uniform distribution over ranks; or every word."""
 
     words: Tensor  # (K,) distinct, sorted
     n_words: int
-    n_tries: float  # draws until K distinct words had come; infinite for every word
+    n_tries: float  # draws until K words were distinct; infinite for every word
 
     def log_expected(self, words: Tensor) -> Tensor:
-        """Log of how often each word is expected among the samples: of 1 - (1 - p)^n_tries."""
+        """Return the log of the expected count of each word in the samples, 1 - (1 - p)^n_tries."""
         # NumPy, here and below: for a few thousand numbers PyTorch's threads are not worth waking.
         p = np.log1p(1 / (words.cpu().numpy() + 1.0)) / math.log1p(self.n_words)
         return torch.from_numpy(np.log(-np.expm1(self.n_tries * np.log1p(-p))))
 
     def rows_with(self, targets: Tensor) -> SoftmaxRows:
-        """The rows of the samples and of these targets."""
+        """Return the rows of the samples and of these targets."""
         if len(self.words) == self.n_words:
             return SoftmaxRows(None, self.n_words, torch.zeros(self.n_words))
         others = np.setdiff1d(targets.cpu().numpy(), self.words.numpy())
@@ -41,9 +41,9 @@ class SoftmaxRows:
     """The rows of the softmax that a step touches.
 
     Attributes:
-        words: (R,) whose they are, the samples' first, on the CPU; None is all words in order.
-        n_samples: how many belong to samples; the others count where they are the target.
-        correction: (R,) what is added to the logits: frequent samples weigh less.
+        words: (R,) their words, the samples first, on the CPU; None is all words in order.
+        n_samples: how many belong to samples; the others count only where they are the target.
+        correction: (R,) added to the logits: -log of the expected count.
     """
 
     words: Tensor | None
@@ -51,13 +51,13 @@ class SoftmaxRows:
     correction: Tensor
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """A copy of these rows of (V, ...); the tensor itself, detached, where they are all."""
+        """Copy these rows of (V, ...); all rows are the tensor itself, detached."""
         if self.words is None:
             return tensor.detach()
         return tensor.detach().index_select(0, self.words.to(tensor.device))
 
     def places(self, targets: Tensor) -> Tensor:
-        """(M,) in which of the rows each target is; each must be in one."""
+        """Return (M,) in which of the rows each target is; each must be in one."""
         if self.words is None:
             return targets
         words = self.words.numpy()
@@ -67,9 +67,9 @@ class SoftmaxRows:
 
 
 def sample_log_uniform(n_samples: int, n_words: int, generator: torch.Generator) -> Samples:
-    """Draw P(k) = log((k + 2) / (k + 1)) / log(V + 1) until so many distinct words have come.
+    """Draw P(k) = log((k + 2) / (k + 1)) / log(V + 1) until `n_samples` words are distinct.
 
-    Every word, where 0 or no fewer than there are is asked for. `generator` is a CPU's.
+    0, or as many as there are words, gives every word: a full softmax. `generator` is on the CPU.
     """
     if not 0 < n_samples < n_words:
         return Samples(torch.arange(n_words), n_words, math.inf)

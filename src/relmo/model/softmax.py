@@ -36,11 +36,11 @@ WORD_BLOCK = 4096
 def softmax_loss(
     x: Tensor, targets: Tensor, rows: SoftmaxRows, weight_rows: Tensor, bias_rows: Tensor
 ) -> Tensor:
-    """Sum over M predictions of -log p(target) among the samples and the target, each once.
+    """Sum the cross-entropy of M predictions, over the samples and the target, each once.
 
     Args:
-        x: (M, P) what the words are predicted from.
-        targets: (M,) the right words.
+        x: (M, P) outputs of the LSTMs.
+        targets: (M,) the words to predict.
         rows: from `rows_with` of these targets, or of more than these.
         weight_rows: (R, P) of those rows.
         bias_rows: (R,) of those rows.

@@ -1,7 +1,7 @@
-"""Two directions at once.
+"""The two directions in two threads.
 
-They are independent, and two threads with half of the cores each beat one after the other with all
-of them: no thread waits for another inside a matrix product.
+They are independent. Two threads with half of the cores each are faster than one after the other
+with all cores: no thread waits for another inside a matrix product.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def between_products() -> Iterator[None]:
 
 
 def run_in_two_threads(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
-    """Results of both calls, made at once where there are two cores and nothing to learn."""
+    """Make both calls at the same time, where there are two cores and no gradients are wanted."""
     own = torch.get_num_threads()
     n_threads = getattr(_spared, "n_threads", None) or own
     if n_threads < 2 or torch.is_grad_enabled():

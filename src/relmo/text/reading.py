@@ -93,6 +93,9 @@ class TextReader:
 
 def expand_texts(source: TextSource) -> list[str]:
     """Return the files that a file, directory, pattern or "-", or several of them, stand for."""
-    if isinstance(source, str | Path):
-        source = [source]
-    return find_texts([str(text) for text in source])
+    return find_texts(list_texts(source))
+
+
+def list_texts(source: TextSource) -> list[str]:
+    """Return one or several texts as a list of strings, as they were named."""
+    return [str(text) for text in ([source] if isinstance(source, str | Path) else source)]

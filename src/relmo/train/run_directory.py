@@ -41,7 +41,7 @@ MAY_CHANGE = frozenset(
     f"train.{name}"
     for name in (
         *("epochs", "max_tokens", "max_minutes", "patience", "checkpoint_minutes"),
-        *("learning_rate", "clip_norm"),
+        *("learning_rate", "clip_norm", "clip_value"),
     )
 )
 

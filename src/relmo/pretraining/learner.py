@@ -20,7 +20,7 @@ from relmo.model.output import BiLmState
 from relmo.model.samples import SoftmaxRows, sample_log_uniform
 from relmo.model.softmax import log_probabilities, softmax_loss
 from relmo.model.threads import between_products
-from relmo.pretrain.report import perplexity
+from relmo.pretraining.report import perplexity
 from relmo.text.batch import Packing
 from relmo.text.characters import TokenIds
 from relmo.text.layouts import LmBatch, Segments

@@ -13,7 +13,7 @@ from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, DataError, RelmoWarning
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
-from relmo.pretrain.report import draw_curve
+from relmo.pretraining.report import draw_curve
 from relmo.text.lexicon import Lexicon
 from relmo.text.shards import Corpus
 from relmo.text.vocabulary import Vocabulary

@@ -32,7 +32,7 @@ import relmo
 from relmo.errors import TrainingError
 from relmo.formats import read_model
 from relmo.presets import parse_toml
-from relmo.pretrain import pretrain
+from relmo.pretraining import pretrain
 from relmo.text import shards
 from relmo.text.vocabulary import SPECIAL, build_vocabulary
 from relmo.train.log import read_metrics
@@ -359,7 +359,7 @@ SENTENCES = [
 
 
 def test_the_same_text_from_everywhere_gives_the_same_model(tmp_path):
-    """A file, a packed one, a directory, standard input, prose, and a sentence a line."""
+    """A file, a packed one, a directory, standard input, prose, and one sentence per line."""
     prose = " ".join(SENTENCES)
     wrapped = textwrap.fill(prose, 70) + "\n"
     half = len(SENTENCES) // 2
@@ -396,7 +396,7 @@ def test_the_same_text_from_everywhere_gives_the_same_model(tmp_path):
 MEASURED = """
 import sys, threading, time
 from pathlib import Path
-from relmo.pretrain import pretrain
+from relmo.pretraining import pretrain
 
 def anonymous():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -2,7 +2,7 @@
 
 import torch
 
-from relmo.pretrain.job import unigram_bias
+from relmo.pretraining.job import unigram_bias
 from relmo.text.vocabulary import SPECIAL, Vocabulary
 
 

@@ -18,10 +18,10 @@ from relmo.formats.contents import Softmax
 from relmo.model import kernels
 from relmo.model.bilm import BiLm
 from relmo.presets import to_toml
-from relmo.pretrain.export import Facts, build_contents, export_model
-from relmo.pretrain.learner import BiLmLearner, Recipe
-from relmo.pretrain.report import REPORT
-from relmo.pretrain.resolve import Inputs, read_inputs
+from relmo.pretraining.export import Facts, build_contents, export_model
+from relmo.pretraining.learner import BiLmLearner, Recipe
+from relmo.pretraining.report import REPORT
+from relmo.pretraining.resolve import Inputs, read_inputs
 from relmo.text.blocks import Blocks
 from relmo.text.corpus import find_texts
 from relmo.text.layouts import Part, Segments

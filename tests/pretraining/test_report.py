@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from relmo.errors import ConfigError
-from relmo.pretrain.learner import BiLmLearner
-from relmo.pretrain.report import REPORT, compare_curves, draw_curve, perplexity
+from relmo.pretraining.learner import BiLmLearner
+from relmo.pretraining.report import REPORT, compare_curves, draw_curve, perplexity
 from relmo.train.log import MetricsLog
 from relmo.train.report import Row
 

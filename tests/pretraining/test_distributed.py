@@ -16,7 +16,7 @@ from runs import (
     write_lines,
 )
 
-from relmo.pretrain import pretrain
+from relmo.pretraining import pretrain
 
 pytestmark = pytest.mark.slow
 

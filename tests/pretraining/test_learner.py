@@ -13,7 +13,7 @@ from relmo.formats import ModelContents
 from relmo.formats.contents import Softmax
 from relmo.inference.model import Model
 from relmo.model.bilm import BiLm
-from relmo.pretrain.learner import BiLmLearner, LmTensors, Recipe
+from relmo.pretraining.learner import BiLmLearner, LmTensors, Recipe
 from relmo.text.blocks import Blocks
 from relmo.text.characters import ByteCharacters
 from relmo.text.layouts import Segments

@@ -8,7 +8,7 @@ import torch
 from relmo.errors import ConfigError, DataError
 from relmo.formats import ModelContents
 from relmo.presets import list_presets, parse_toml, read_preset, to_toml, with_settings
-from relmo.pretrain.resolve import (
+from relmo.pretraining.resolve import (
     DEFAULT_PRESET,
     Inputs,
     read_inputs,
