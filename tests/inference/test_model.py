@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from conftest import close
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ import relmo
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.inference import batching
 from relmo.inference import model as model_module
+from relmo.model import bilm as bilm_module
+from relmo.text.characters import ByteCharacters
 
 SENTENCES = st.lists(st.lists(st.sampled_from(["a", "b", "dd", "eee"]), max_size=9), max_size=8)
 CALM = settings(
@@ -97,6 +100,71 @@ def test_calling_twice_gives_the_same_bits(tiny, tiny_contents):
     for one, two, three in zip(first, again, elsewhere, strict=True):
         assert np.array_equal(one, two)
         assert np.array_equal(one, three)
+
+
+def test_a_frozen_network_gives_vectors_that_a_model_on_top_can_learn_from(tiny):
+    tiny.bilm.requires_grad_(False)
+    tiny.embed("a b c")  # fills the token cache in inference mode
+    mix = relmo.ScalarMix(3)
+    for sentences in (["a b c"], ["a b c d", "e"], ["e f"]):
+        output = tiny.run(tiny.batch(sentences)).padded().without_boundaries()
+        assert not output.layers.requires_grad
+        mix(output.layers, output.mask).sum().backward()
+        expected = tiny.embed(sentences, layers="all")
+        for row, vectors in zip(output.layers.unbind(1), expected, strict=True):
+            assert close(row[:, : vectors.shape[1]], vectors, atol=1e-5)
+    assert mix.weights.grad.abs().max() > 0
+
+
+def test_a_network_that_learns_gets_gradients(tiny):
+    output = tiny.run(tiny.batch(["a b c"]))
+    assert output.layers.requires_grad
+    output.layers.sum().backward()
+    assert all(p.grad is not None for p in tiny.bilm.encoder.projection.parameters())
+
+
+def test_a_frozen_network_runs_in_two_threads_and_encodes_a_token_once(tiny, monkeypatch):
+    tiny.bilm.requires_grad_(False)
+    asked = []
+    encode = tiny.bilm.encoder.forward
+    monkeypatch.setattr(
+        tiny.bilm.encoder, "forward", lambda ids: asked.append(len(ids.characters)) or encode(ids)
+    )
+    threads = []
+    both = bilm_module.run_in_two_threads
+    monkeypatch.setattr(
+        bilm_module, "run_in_two_threads", lambda *calls: threads.append(1) or both(*calls)
+    )
+    assert torch.is_grad_enabled()
+    for _ in range(2):
+        tiny.run(tiny.batch(["a b", "b a"]))
+    assert asked == [4]  # <S> a b </S>
+    assert len(threads) >= 2
+
+
+def test_character_ids_give_the_vectors_of_their_tokens(tiny):
+    sentences = [["a", "bc"], ["d"]]
+    ids = [ByteCharacters().encode(sentence).characters for sentence in sentences]
+    for one, other in zip(tiny.embed(ids), tiny.embed(sentences), strict=True):
+        assert close(one, other, atol=1e-5)
+
+
+def test_the_fingerprint_is_that_of_the_weights(tiny, tiny_contents):
+    before = tiny.fingerprint
+    assert before == relmo.Model(tiny_contents, precision="int8").fingerprint
+    with torch.no_grad():
+        tiny.bilm.encoder.projection.bias.add_(1)
+    assert tiny.fingerprint != before
+
+
+def test_the_mean_of_the_lstm_layers(tiny):
+    everything = tiny.embed("a b c", layers="all")
+    assert close(tiny.embed("a b c", layers="lstm"), everything[1:].mean(axis=0), atol=1e-5)
+
+
+def test_the_old_name_warns():
+    with pytest.warns(DeprecationWarning, match=r"relmo\.Model"):
+        assert relmo.Embedder is relmo.Model
 
 
 def test_streams_are_read_as_they_are_used(tiny, monkeypatch):

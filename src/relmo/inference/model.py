@@ -246,7 +246,7 @@ class Model:
         return min(max(POOL_BYTES // token_bytes, 2 * BATCH_TOKENS), 8 * BATCH_TOKENS)
 
     def _embed(self, sentences: Iterable[Sentence], selection: LayerSelection) -> Iterator[Array]:
-        @torch.no_grad()
+        @torch.inference_mode()
         def run(batch: Batch) -> list[Array]:
             packed = self.run(batch, mix=selection.matrix)
             packed = replace(packed, layers=packed.layers.cpu())

@@ -79,7 +79,8 @@ class TokenCache:
         """Make room for n vectors, at least doubling what there is."""
         if n > len(self._vectors):
             size = min(self.capacity, max(1024, 2 * n))
-            grown = like.new_empty(size, like.shape[1])
+            with torch.inference_mode(False):  # calls in any mode may write into it
+                grown = torch.empty(size, like.shape[1], dtype=like.dtype, device=like.device)
             grown[: len(self._vectors)] = self._vectors.reshape(-1, like.shape[1])
             self._vectors = grown
 
