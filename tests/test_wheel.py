@@ -87,7 +87,7 @@ def test_everything_is_inside(wheel):
 
 def test_bundled_models_work_offline(relmo):
     found = relmo("-m", "relmo", "models", "--json")
-    names = [model["name"] for model in json.loads(found.stdout) if model["bundled"]]
+    names = [model["name"] for model in json.loads(found.stdout)["models"] if model["bundled"]]
     assert names == list(BUNDLED)
     for name in names:
         code = f"import relmo; print(relmo.load({name!r}).embed(['a b']).__len__())"

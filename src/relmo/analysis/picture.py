@@ -1,4 +1,4 @@
-"""Senses as a picture for a slide: a point an occurrence, examples in the margins."""
+"""Senses as a picture for a slide: one point per occurrence, examples in the margins."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ Errors = Annotated[
 ]
 Layers = Annotated[
     str,
-    typer.Option(metavar="LAYERS", help="average (of all layers), lstm, top, or a number from 0."),
+    typer.Option(metavar="LAYERS", help="average, lstm (mean of layers 1 to L), top, or a number."),
 ]
 OldLayer = Annotated[str | None, typer.Option("--layer", hidden=True)]
 Lines = Annotated[
