@@ -39,7 +39,7 @@ def render() -> str:
 
 
 def _sections(group: Any, name: str) -> Iterator[str]:
-    """One section a verb, groups of verbs included."""
+    """One section per verb, groups of verbs included."""
     for verb, command in group.commands.items():
         if command.hidden:
             continue
@@ -66,11 +66,19 @@ def _table(parameters: list[Any]) -> Iterator[str]:
         text = _plain(parameter.help)
         if parameter.required:
             text += " Required."
-        elif parameter.default is not None and parameter.default is not False:
-            text += f" Default: `{parameter.default}`."
+        elif (default := _default(parameter)) is not None:
+            text += f" Default: `{default}`."
         text = text.replace("|", r"\|")
         yield f"| {_spelling(parameter)} | {text} |"
     yield "| `-h`, `--help` | Show the help and exit. |"
+
+
+def _default(parameter: Any) -> Any:
+    """What an option is unless it is given; of two flags, the one that need not be given."""
+    if parameter.param_type_name == "option" and parameter.secondary_opts:
+        flags = {True: parameter.opts, False: parameter.secondary_opts}
+        return max(flags.get(parameter.default, [None]), key=str)
+    return None if parameter.default is False else parameter.default
 
 
 def _argument_usage(parameter: Any) -> str:

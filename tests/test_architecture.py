@@ -163,6 +163,25 @@ def test_nothing_prints_outside_the_command_line():
             assert "print" not in set(called_names(tree)), name
 
 
+FLAG = re.compile(r"(?<![\w-])--[a-z]|(?<=\s)--$|(?<![\w-])-[a-z] [A-Z]{2,}")
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_only_the_command_line_names_its_flags(name):
+    """Errors name settings (`RelmoError.settings`), and the command line adds its options."""
+    if not name.startswith(("cli/", "demo/")):
+        words = [n.value for n in ast.walk(TREES[name]) if isinstance(n, ast.Constant)]
+        assert not [w for w in words if isinstance(w, str) and FLAG.search(w)]
+
+
+def test_flags_are_found_where_they_belong():
+    words = {w for tree in trees_of("cli").values() for w in code_words(tree)}
+    assert {"--lines/--prose", "--layer"} <= {w for w in words if FLAG.search(w)}
+    assert FLAG.search("leave --")  # f"leave --{name} out"
+    assert FLAG.search("give -m MODEL")
+    assert not FLAG.search("a -- b, x--y, well-known, p - q")
+
+
 LEGACY = re.compile(
     r"<bow>|<eow>|\b261\b|W_carry|b_carry|^carry$|forget|MultiRNNCell|LSTMCell|W_cnn|char_embed\b"
     r"|proj_clip|use_skip_connections|state_linearity|highways\._layers|weights_only"

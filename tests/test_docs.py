@@ -1,5 +1,7 @@
 """Documentation that cannot go stale: code runs, commands parse, links lead somewhere."""
 
+import doctest
+import inspect
 import os
 import re
 import runpy
@@ -15,11 +17,13 @@ import pytest
 from legacy import write_many_langs
 from typer.main import get_command
 
+import relmo
 from relmo.cli import app
 from relmo.formats import WRITERS
 
 ROOT = Path(__file__).parents[1]
 GENERATOR = ROOT / "scripts" / "cli_reference.py"
+PYTHON_PAGE = "docs/reference/python.md"
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 TEXTS = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in sorted(PAGES)}
 SHELL_WORDS = {"|", "<", ">", "&&", ";"}  # where one command ends
@@ -142,6 +146,54 @@ def test_command_line_page_does_not_depend_on_the_terminal():
     run = [sys.executable, "-c", script]
     done = subprocess.run(run, env=environment, capture_output=True, timeout=60, check=True)
     assert done.stdout.decode().replace("\r\n", "\n") == TEXTS["docs/reference/cli.md"]
+
+
+def test_python_page_is_what_the_docstrings_say():
+    generator = ROOT / "scripts" / "python_reference.py"
+    assert TEXTS[PYTHON_PAGE] == runpy.run_path(str(generator))["render"](), (
+        "signatures or docstrings have changed: run `make docs`"
+    )
+
+
+@pytest.mark.parametrize("name", relmo.__all__)
+def test_python_page_has_every_public_name(name):
+    headings = set(re.findall(r"^#+ (.+)$", TEXTS[PYTHON_PAGE], re.MULTILINE))
+    value = getattr(relmo, name)
+    expected = {f"relmo.{name}"}
+    if inspect.isclass(value):
+        methods = {n for n, m in vars(value).items() if inspect.isfunction(m) and n[0] != "_"}
+        expected |= {f"{name}.{method}" for method in methods}
+    if inspect.ismodule(value):
+        classes = {
+            n
+            for n, c in vars(value).items()
+            if inspect.isclass(c) and c.__module__ == value.__name__
+        }
+        expected = {f"relmo.{name}.{one}" for one in classes}
+        assert len(expected) > 5
+    assert expected <= headings
+
+
+def doctests(name):
+    """The examples in the docstring of a public name and of its methods."""
+    found = doctest.DocTestFinder(exclude_empty=True).find(getattr(relmo, name), f"relmo.{name}")
+    return [test for test in found if test.examples]
+
+
+@pytest.mark.parametrize("name", relmo.__all__)
+def test_docstring_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("RELMO_OFFLINE", "1")
+    monkeypatch.setenv("RELMO_CACHE", str(tmp_path / "cache"))
+    assert any(test.name == f"relmo.{name}" for test in doctests(name)), "no example"
+    for number, test in enumerate(doctests(name)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        test.globs = {"__name__": "__main__"}
+        said = []
+        failed, tried = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+        assert tried
+        assert not failed, "".join(said)
 
 
 @pytest.mark.slow

@@ -108,7 +108,13 @@ class Cleared:
 
 
 def list_cache(directory: str | Path | None = None) -> CacheContents:
-    """What is kept in a cache directory, by default the user's."""
+    """List what is kept in a cache directory, by default the user's.
+
+    Example:
+        >>> import relmo
+        >>> relmo.list_cache("an-empty-directory").n_bytes
+        0
+    """
     path = cache_directory() if directory is None else Path(directory)
     bound = bound_from_environment()
     found = [
@@ -137,6 +143,11 @@ def clear_cache(
     Raises:
         ConfigError: A name or kind is unknown, or a beginning is that of several names.
         DataError: Something cannot be removed.
+
+    Example:
+        >>> import relmo
+        >>> relmo.clear_cache(kinds=["features"], older_than_days=30).freed_bytes
+        0
     """
     if unknown := set(kinds) - set(KINDS):
         raise ConfigError(f"Unknown kind {min(unknown)!r:.40}; choose from {', '.join(KINDS)}.")

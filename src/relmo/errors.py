@@ -2,6 +2,14 @@
 
 Each message says what was found, what was expected and what to do. The command line shows the
 message alone and exits with 2; a traceback means a bug in relmo.
+
+Example:
+    >>> import relmo
+    >>> try:
+    ...     relmo.load("no-such-model")
+    ... except relmo.errors.FormatError as error:
+    ...     print(str(error)[:34])
+    There is no model 'no-such-model':
 """
 
 from collections.abc import Sequence

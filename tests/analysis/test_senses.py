@@ -11,7 +11,7 @@ from tolerance import network_rounding, rounding
 
 from relmo.analysis.groups import group, project, reduce
 from relmo.analysis.occurrences import Occurrence, find_occurrences
-from relmo.analysis.senses import find_senses
+from relmo.analysis.senses import SenseOptions, group_senses
 from relmo.errors import ConfigError, DataError
 from relmo.text.tokenize import Token, split_words
 
@@ -145,7 +145,7 @@ def test_points_of_groups_lie_apart(n):
 
 
 def test_two_meanings_are_told_apart(tiny):
-    found = find_senses(tiny, ["present"], TIME + GIFT, n_senses=2)
+    found = group_senses(tiny, ["present"], TIME + GIFT, SenseOptions(n_senses=2))
     assert found.n_found == len(found.occurrences) == 8
     assert {frozenset(s.members) for s in found.senses} == {
         frozenset(range(4)),
@@ -157,7 +157,7 @@ def test_two_meanings_are_told_apart(tiny):
     assert not {"present", "."} & {word for sense in found.senses for word in sense.words}
     assert found.points.shape == (8, 2)
     assert found.summary == "8 occurrences in 2 groups"
-    again = find_senses(tiny, ["present"], TIME + GIFT, n_senses=2)
+    again = group_senses(tiny, ["present"], TIME + GIFT, SenseOptions(n_senses=2))
     assert json.dumps(found.as_dict()) == json.dumps(again.as_dict())
 
 
@@ -165,8 +165,8 @@ def test_the_vectors_are_those_of_the_layer(tiny, monkeypatch):
     seen = []
     monkeypatch.setattr("relmo.analysis.senses.reduce", lambda x: seen.append(x) or reduce(x))
     text = ["a cat saw a cat .", "a cat ran", "the cat"]
-    find_senses(tiny, ["cat"], text, layers=1)
-    find_senses(tiny, ["cat"], text)
+    group_senses(tiny, ["cat"], text, SenseOptions(layers=1))
+    group_senses(tiny, ["cat"], text)
     one, two, three = tiny.embed(text, layers="all")
     expected = np.stack([one[:, 1], one[:, 4], two[:, 1], three[:, 1]])  # (N, layers, D)
     assert np.array_equal(seen[0], expected[:, 1])
@@ -177,7 +177,7 @@ def test_beginnings_of_sentences_are_no_group_of_their_own(tiny, monkeypatch):
     seen = []
     monkeypatch.setattr("relmo.analysis.senses.reduce", lambda x: seen.append(x) or reduce(x))
     inside, first = [f"so cat {i}" for i in range(4)], [f"' Cat {i}" for i in range(5)]
-    find_senses(tiny, ["cat"], inside + first)
+    group_senses(tiny, ["cat"], inside + first)
     bound = network_rounding(tiny.config, 3)
     assert np.allclose(seen[0][:4].mean(axis=0), seen[0][4:].mean(axis=0), atol=bound)
     before = tiny.embed(inside, layers=[1, 2])
@@ -186,7 +186,7 @@ def test_beginnings_of_sentences_are_no_group_of_their_own(tiny, monkeypatch):
 
 def test_examples_differ_from_each_other(tiny):
     text = [*(f"{i} so at present we do not go {i} {i}" for i in range(5)), "a present for you"]
-    found = find_senses(tiny, ["present"], text, n_senses=1)
+    found = group_senses(tiny, ["present"], text, SenseOptions(n_senses=1))
     shown = [found.occurrences[i].nearby(1) for i in found.examples(found.senses[0], 5)]
     assert len(shown) == 2
 
@@ -195,7 +195,7 @@ def test_one_group_is_named_by_what_is_near(tiny):
     fill = list("klmnopqrstuv")
     turns = [[*fill[i:], *fill[:i]] for i in range(12)]
     text = [" ".join([*turn, "at", "present", "we", *turn]) for turn in turns]
-    (sense,) = find_senses(tiny, ["present"], text, n_senses=1).senses
+    (sense,) = group_senses(tiny, ["present"], text, SenseOptions(n_senses=1)).senses
     assert set(sense.words[:2]) == {"at", "we"}
 
 
@@ -203,7 +203,7 @@ def test_one_group_is_named_by_what_is_near(tiny):
     ("words", "options", "message"),
     [
         (["gone"], {}, r"gone occurs no times .* expected 4 or more"),
-        (["just", "gone"], {"limit": 3}, "--max is 3; expected 4"),
+        (["just", "gone"], {"limit": 3}, "limit is 3; expected 4"),
         (["aunt"], {}, "aunt occurs 2 times"),
         (["my aunt"], {}, r"\['my', 'aunt'\] of 'my aunt'; expected one token"),
         (["present"], {"layers": "all"}, "layers is 'all'; one vector per token"),
@@ -213,7 +213,7 @@ def test_one_group_is_named_by_what_is_near(tiny):
 )
 def test_mistakes(tiny, words, options, message):
     with pytest.raises((ConfigError, DataError), match=message):
-        find_senses(tiny, words, TIME + GIFT, **options)
+        group_senses(tiny, words, TIME + GIFT, SenseOptions(**options))
 
 
 def test_without_scikit_learn_it_says_what_to_install(tiny, monkeypatch):
@@ -226,4 +226,4 @@ def test_without_scikit_learn_it_says_what_to_install(tiny, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", importing)
     with pytest.raises(ConfigError, match=r"pip install 'relmo\[senses\]'"):
-        find_senses(tiny, ["present"], iter(()))
+        group_senses(tiny, ["present"], iter(()))

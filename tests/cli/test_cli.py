@@ -140,7 +140,7 @@ def test_info_of_the_machine(run):
 def test_models(run):
     code, out, _ = run("models", "--json")
     assert code == 0
-    facts = json.loads(out)
+    facts = json.loads(out)["models"]
     published = ["small", "medium", "original", "original-5.5b"]
     assert [m["name"] for m in facts if not m["bundled"]] == published
     assert [m["name"] for m in facts if m["bundled"]] == list(BUNDLED)
@@ -356,5 +356,7 @@ def test_errors_name_the_options_of_the_verb_that_ran(run, model, tmp_path):
         " Options: --encoding, --errors.\n"
     )
     _, _, said = run("index", "build", "latin.txt", "-m", model, "-o", "i", "--lines")
-    assert "Give the right encoding" in said
+    assert said.endswith(" Options: --encoding, --errors.\n")
+    _, _, said = run("senses", "cat", "--corpus", "none.txt", "-m", model)
+    assert "'none.txt' matches no file" in said
     assert "Options" not in said  # it has none for that

@@ -27,7 +27,7 @@ def test_approximate_and_exact_search(run, folder):
     search = ("index", "search", QUERY, "-m", "model", "-i", "fast", "-k", 5, "--json")
     _, found, _ = run(*search)
     _, exact, _ = run(*search, "--exact")
-    hits, expected = json.loads(found), json.loads(exact)
+    hits, expected = json.loads(found)["hits"], json.loads(exact)["hits"]
     assert len(hits) == 5
     assert [h["tokens"] for h in hits] == [h["tokens"] for h in expected]
     assert [h["score"] for h in hits] == pytest.approx(
@@ -43,20 +43,20 @@ def test_an_index_of_stored_vectors(run, folder):
     (folder / "text.txt").write_text("don't stop\na can't-do cat\n")
     embed = ("embed", "text.txt", "-m", "model", "-o", "vectors.hdf5", "--layers", "all")
     assert run(*embed, "--tokenizer", "whitespace")[0] == 0
-    build = ("index", "build", "vectors.hdf5", "-m", "model", "-o", "index", "--layer", "1")
+    build = ("index", "build", "vectors.hdf5", "-m", "model", "-o", "index", "--layers", "1")
     code, _, said = run(*build)
     assert code == 2
     assert "by the tokenizer 'words'" in said
     assert run(*build, "--tokenizer", "whitespace")[0] == 0
     _, shown, _ = run("index", "search", "I [can't] stop", "-m", "model", "-i", "index", "--json")
-    assert {tuple(hit["tokens"]) for hit in json.loads(shown)} == {
+    assert {tuple(hit["tokens"]) for hit in json.loads(shown)["hits"]} == {
         ("don't", "stop"),
         ("a", "can't-do", "cat"),
     }
 
 
 MISTAKES = {
-    "build text.txt -m model -o new --layer all": "one vector per token",
+    "build text.txt -m model -o new --layers all": "one vector per token",
     "build text.txt a.npz -m model -o new": "index one kind at a time",
     "build a.npz -m model -o new": "holds vectors without their sentences",
     "recall -i index": "has no approximate search",

@@ -37,7 +37,7 @@ def test_table(senses):
 
 
 def test_json_and_forms(senses):
-    code, out, _ = senses("present", "presents", "-n", 2, "--json", "--layer", "top", "--seed", 3)
+    code, out, _ = senses("present", "presents", "-n", 2, "--json", "--layers", "top", "--seed", 3)
     found = json.loads(out)
     assert code == 0
     assert (found["words"], found["found"]) == (["present", "presents"], 9)
@@ -63,7 +63,7 @@ def test_pictures(senses, tmp_path):
         (["at present"], "expected one token"),
         (["present", "-o", "a.gif"], "a.gif must end in one of .png, .svg, .html"),
         (["present", "-n", 20], "Cannot make 20 groups"),
-        (["present", "--layer", "upper"], "layers is 'upper'; choose"),
+        (["present", "--layers", "upper"], "layers is 'upper'; choose"),
     ],
 )
 def test_mistakes(senses, arguments, message):

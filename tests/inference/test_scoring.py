@@ -15,8 +15,8 @@ from tolerance import rounding
 from typer.testing import CliRunner
 
 from relmo.cli.perplexity import perplexity as perplexity_verb
+from relmo.cli.score import mark_words
 from relmo.cli.score import score as score_verb
-from relmo.cli.scored import as_text
 from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats import native, read_model
 from relmo.formats.contents import Softmax
@@ -24,6 +24,7 @@ from relmo.inference import batching
 from relmo.inference import scoring as scoring_module
 from relmo.inference.model import Model
 from relmo.inference.scoring import least_expected
+from relmo.inference.text_scores import ScoredLine
 from relmo.text.vocabulary import Vocabulary
 
 WORDS = ("<S>", "</S>", "<UNK>", "a", "the", "cat", "sat", ".")
@@ -262,7 +263,7 @@ def test_prose_is_split_into_sentences(run, tmp_path):
     (tmp_path / "prose.txt").write_text("the cat sat . The\ncat saw a bird .\n\nthe bird\n")
     (tmp_path / "lines.txt").write_text("the cat sat .\nThe cat saw a bird .\nthe bird\n")
     for verb in (["perplexity", "--json"], ["score", "--least", 1]):
-        split = run(*verb, tmp_path / "prose.txt", "--prose", "en")
+        split = run(*verb, tmp_path / "prose.txt", "--prose", "--language", "en")
         assert split == run(*verb, tmp_path / "lines.txt")
 
 
@@ -314,11 +315,12 @@ def test_score_verb_marks_the_least_expected(run, scorer):
 def test_marks_have_colour_on_a_terminal(scorer, monkeypatch):
     (scored,) = scorer.score(["the cat"], fit=True)
     (place,) = least_expected(scored, 1)
+    line = ScoredLine(1, "the cat", scored, least=(place,))
     monkeypatch.setattr("sys.stdout", type("Terminal", (), {"isatty": lambda self: True})())
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert f"\x1b[1m{scored.tokens[place]}\x1b[0m" in as_text("the cat", scored, 1)
+    assert f"\x1b[1m{scored.tokens[place]}\x1b[0m" in mark_words(line)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert f"[{scored.tokens[place]}]" in as_text("the cat", scored, 1)
+    assert f"[{scored.tokens[place]}]" in mark_words(line)
 
 
 def test_verbs_say_when_there_is_no_softmax(tiny_contents, tmp_path):

@@ -13,7 +13,7 @@ from relmo.errors import ConfigError
 from relmo.formats import ModelContents, native
 from relmo.formats.contents import Softmax
 from relmo.inference.model import Model
-from relmo.inference.substitutes import find_substitutes
+from relmo.inference.substitutes import find_substitutes, substitutes
 from relmo.model.bilm import BiLm
 from relmo.presets import read_preset
 from relmo.text.marks import MarkedSentence
@@ -82,7 +82,10 @@ def test_the_verb(run, contents, tiny_contents, tmp_path):
     native.write(tiny_contents, tmp_path / "without")
     text = "the [cat] sat ."
     _, shown, _ = run("substitutes", text, "-m", tmp_path / "model", "-k", 3, "--json")
-    found = json.loads(shown)
+    answer = json.loads(shown)
+    assert answer == substitutes(text, tmp_path / "model", k=3).as_dict()
+    assert (answer["tokens"], answer["place"]) == (["the", "cat", "sat", "."], 1)
+    found = answer["substitutes"]
     assert [set(word) for word in found] == [{"word", "forward", "backward", "share", "score"}] * 3
     _, shown, _ = run("substitutes", text, "-m", tmp_path / "model", "-k", 3)
     rows = [row.split("\t")[0] for row in shown.splitlines()]

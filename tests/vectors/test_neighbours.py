@@ -15,7 +15,9 @@ from relmo.formats.contents import Softmax
 from relmo.text.marks import parse_marked
 from relmo.text.tokenize import split_whitespace
 from relmo.text.vocabulary import SPECIAL, Vocabulary
+from relmo.vectors import corpus_index
 from relmo.vectors import neighbours as near
+from relmo.vectors.corpus_index import IndexOptions
 
 WORDS = ("cat", "cats", "bird", "ran", "saw")
 TEXT = "the cat saw a bird\nthe cats ran\na bird ran\nthe cat saw a bird\n\nthe bird saw cats\n"
@@ -102,7 +104,9 @@ def test_words_of_the_model(contents, tiny_contents):
 def test_occurrences_are_those_of_brute_force(contents, tmp_path, layers):
     embedder = relmo.Model(contents)
     sentences = [line.split() for line in dict.fromkeys(TEXT.splitlines()) if line]
-    index = near.index_corpus(tmp_path / "index", embedder, TEXT.splitlines(), layers=layers)
+    index = corpus_index.index_sentences(
+        TEXT.splitlines(), tmp_path / "index", embedder, IndexOptions(layers)
+    )
     assert len(index) == sum(map(len, sentences))
     query = parse_marked("a [cat] ran", split_whitespace)
     vector = embedder.embed([query.tokens], layers=layers)[0][1]
@@ -112,7 +116,7 @@ def test_occurrences_are_those_of_brute_force(contents, tmp_path, layers):
         for place, v in enumerate(vectors)
     ]
     expected = sorted(scored, reverse=True)[:4]
-    found = near.nearest_occurrences(index, embedder, query, 4)
+    found = corpus_index.nearest_occurrences(index, embedder, query, 4)
     assert [(hit.tokens, hit.place) for hit in found] == [e[1:] for e in expected]
     assert np.allclose(
         [hit.score for hit in found], [e[0] for e in expected], atol=cosine_bound(contents)
@@ -120,21 +124,23 @@ def test_occurrences_are_those_of_brute_force(contents, tmp_path, layers):
 
 
 def test_an_index_of_another_model_is_refused(contents, tmp_path):
-    index = near.index_corpus(tmp_path / "index", relmo.Model(contents), ["a cat"])
+    index = corpus_index.index_sentences(["a cat"], tmp_path / "index", relmo.Model(contents))
     other = relmo.Model(contents)
     with torch.no_grad():
         other.bilm.encoder.projection.bias.add_(1)
     query = parse_marked("a [cat]", split_whitespace)
     with pytest.raises(ConfigError, match="another model or tokenizer"):
-        near.nearest_occurrences(index, other, query, 1)
+        corpus_index.nearest_occurrences(index, other, query, 1)
     characters = relmo.Model(contents, tokenizer="characters")
     with pytest.raises(ConfigError, match="another model or tokenizer"):
-        near.nearest_occurrences(index, characters, query, 1)
+        corpus_index.nearest_occurrences(index, characters, query, 1)
 
 
 def test_the_verb_on_a_word(run, folder):
     _, shown, _ = run("neighbours", "cat", "-m", folder / "model", "-k", 2, "--json")
-    found = json.loads(shown)
+    answer = json.loads(shown)
+    assert answer == near.neighbours("cat", folder / "model", k=2).as_dict()
+    found = answer["neighbours"]
     assert set(found) == {"token", "softmax"}
     assert all(len(some) == 2 and "cat" not in {n["word"] for n in some} for some in found.values())
     _, shown, _ = run("neighbours", "zebra", "-m", folder / "model")  # never seen: by its letters
@@ -146,7 +152,7 @@ def test_the_verb_on_static_vectors(run, folder):
     (folder / "vectors.txt").write_text("cat 1 0\ncats 0.9 0.1\ncar 0 1\nwindow 0 2\n")
     static = ("--static", folder / "vectors.txt")
     _, shown, _ = run("neighbours", "Cat", *static, "-k", 2, "--json")  # all lower-case there
-    assert [n["word"] for n in json.loads(shown)["static"]] == ["cats", "car"]
+    assert [n["word"] for n in json.loads(shown)["neighbours"]["static"]] == ["cats", "car"]
     _, shown, _ = run("neighbours", "cat", *static, "-m", folder / "model", "-k", 2)
     header, first, *_ = shown.splitlines()
     assert header.split("by the")[1:] == [
@@ -170,12 +176,16 @@ def test_the_verb_on_a_sentence(run, folder):
     text = ("the [cat] saw a bird", *where, "-k", 3)
     _, shown, _ = run("neighbours", *text, "--corpus", folder / "text.txt", "--lines", "--json")
     found = json.loads(shown)
-    assert len(found) == 3
-    assert ["the", "cat", "saw", "a", "bird"] not in [hit["tokens"] for hit in found]
+    assert len(found["hits"]) == 3
+    assert ["the", "cat", "saw", "a", "bird"] not in [hit["tokens"] for hit in found["hits"]]
     build = ("index", "build", folder / "text.txt", *where, "-o", folder / "index", "--lines")
     assert run(*build)[0] == 0
     _, shown, _ = run("index", "search", *text, "-i", folder / "index", "--json")
-    assert json.loads(shown) == found
+    again = json.loads(shown)
+    assert again == corpus_index.search_index(text[0], "index", "model", k=3).as_dict()
+    scores = [[hit.pop("score") for hit in some["hits"]] for some in (found, again)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+    assert again == found
     _, shown, _ = run("neighbours", *text, "--index", folder / "index")
     assert shown.splitlines()[0].count("[") == 1
 
@@ -189,7 +199,8 @@ def test_the_verb_on_a_sentence(run, folder):
         (["[the] [cat]", "--corpus", "text.txt"], "found 2"),
         (["a [] cat", "--corpus", "text.txt"], "splits as 'nothing'"),
         (["the [cat]", "--index", "text.txt"], "is not an index"),
-        (["the [cat]", "--corpus", "text.txt", "--layer", "7"], "layer"),
+        (["the [cat]", "--corpus", "text.txt", "--layers", "7"], "layers is 7"),
+        ([" "], "Expected a word"),
     ],
 )
 def test_mistakes(run, folder, arguments, said):

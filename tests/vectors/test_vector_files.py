@@ -11,9 +11,10 @@ from tolerance import network_rounding
 
 import relmo
 from relmo.errors import ConfigError, DataError, FormatError
-from relmo.vectors import neighbours as near
+from relmo.text.reading import TextOptions
 from relmo.vectors import vector_files
 from relmo.vectors.bulk import embed_lines
+from relmo.vectors.corpus_index import IndexOptions, build_index
 from relmo.vectors.sinks import SINKS, open_sink
 
 LINES = ["the cat saw a bird", "the cats ran", "", "a bird ran", "the cats ran", "birds saw cats"]
@@ -49,10 +50,10 @@ def test_every_sink_is_a_source_but_the_one_without_sentences(tmp_path):
 @pytest.mark.parametrize(("layers", "dtype"), [("all", "float32"), (2, "float16")])
 def test_an_index_of_the_file_is_that_of_the_text(tmp_path, tiny, embedded, ending, layers, dtype):
     (tmp_path / "text.txt").write_text("\n".join(LINES))
-    text = [str(tmp_path / "text.txt")]
-    one = near.index_files(tmp_path / "one", tiny, text, lines=True, layers=2)
-    file = [str(embedded(ending, layers, dtype))]
-    two = near.index_files(tmp_path / "two", tiny, file, layers=2)
+    text, top = tmp_path / "text.txt", IndexOptions(2)
+    one = build_index(text, tmp_path / "one", tiny, options=top, text_options=TextOptions())
+    file = [embedded(ending, layers, dtype)]
+    two = build_index(file, tmp_path / "two", tiny, options=top)
     assert two.about == one.about
     query = tiny.embed([["a", "cat"]], layers=2)[0][1]
     expected, found = found_in(one, query), found_in(two, query)
@@ -93,7 +94,7 @@ def test_text_and_vectors_are_told_apart_by_their_endings():
 def test_the_wrong_model_layer_or_tokenizer(tmp_path, tiny, tiny_contents, embedded):
     def refused(error, match, embedder=tiny, layers="average"):
         with pytest.raises(error, match=match):
-            near.index_files(tmp_path / "index", embedder, [str(path)], layers=layers)
+            build_index(path, tmp_path / "index", embedder, options=IndexOptions(layers))
         assert not (tmp_path / "index").exists()
 
     path = embedded(".hdf5")

@@ -82,7 +82,8 @@ def find_occurrences(
         if pieces != [word]:
             raise ConfigError(
                 f"The tokenizer makes {pieces} of {word!r}; expected one token. Give one word, or "
-                "forms of it one by one. Other tokenizers split otherwise: --tokenizer."
+                "forms of it one by one, or choose another tokenizer.",
+                settings=["tokenizer"],
             )
     wanted = {word.casefold() for word in words}
     rng = random.Random(seed)

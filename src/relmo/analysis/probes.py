@@ -28,9 +28,9 @@ from relmo.features.layers import Features
 from relmo.features.live import open_features
 from relmo.features.static import StaticVectors
 from relmo.features.store import FeatureStore, StoredFeatures
-from relmo.inference.model import Model
+from relmo.inference.model_source import ModelLike
 from relmo.model.scalar_mix import ScalarMix
-from relmo.results import write_results
+from relmo.results import Result, write_results
 from relmo.text.conllu import TaggedSentence, read_conllu
 from relmo.train.examples import Examples
 from relmo.train.loop import Metric, train
@@ -70,6 +70,11 @@ class ProbeResult:
         """The name that does best on the development part."""
         return self.names[int(np.argmax(self.dev))]
 
+    @property
+    def rows(self) -> dict[str, tuple[float, float]]:
+        """Accuracies on dev and test, by name."""
+        return dict(zip(self.names, zip(self.dev, self.test, strict=True), strict=True))
+
     def as_dict(self) -> dict[str, Any]:
         """Return the values as JSON writes them."""
         return {**asdict(self), "best": self.best}
@@ -80,23 +85,21 @@ def probe_pos(
     dev: str | Path,
     test: str | Path,
     *,
-    model: str | Path | Model | None = "en",
+    model: ModelLike | None = "en",
     static: str | Path | StaticVectors | None = None,
-    options: Path | None = None,
     epochs: int = 8,
     seed: int = 0,
     store: FeatureStore | None = None,
     results: str | Path | None = None,
 ) -> ProbeResult:
-    """Predict part-of-speech tags from vectors, by one linear classifier per kind of vectors.
+    r"""Predict part-of-speech tags from vectors, by one linear classifier per kind of vectors.
 
     Args:
         train: a treebank in CoNLL-U to learn from.
         dev: chooses the epoch of each classifier.
         test: what to report.
-        model: as `relmo.load` takes it, a loaded model, or None for static vectors alone.
+        model: a name, a path or a loaded model; None for static vectors alone.
         static: static vectors beside the model or alone.
-        options: options.json of HDF5 weights.
         epochs: how often to read `train`.
         seed: of the order in which it is read.
         store: where vectors are kept; the user's cache when None.
@@ -105,24 +108,47 @@ def probe_pos(
     Raises:
         ConfigError: There is neither a model nor static vectors.
         DataError: A part holds no token.
+
+    Example:
+        >>> import relmo
+        >>> from pathlib import Path
+        >>> words = enumerate([("A", "DET"), ("cat", "NOUN"), ("sat", "VERB")], start=1)
+        >>> rows = (f"{i}\t{word}\t_\t{tag}" + 6 * "\t_" for i, (word, tag) in words)
+        >>> _ = Path("one.conllu").write_text("\n".join(rows))
+        >>> relmo.probe_pos("one.conllu", "one.conllu", "one.conllu", model="en", epochs=1).names
+        ('layer 0', 'layer 1', 'layer 2', 'average', 'mix')
     """
     started = time.monotonic()
-    parts = [list(read_conllu(path)) for path in (train, dev, test)]
-    features = open_features(model, static, options=options)
+    files = [Path(path) for path in (train, dev, test)]
+    parts = [list(read_conllu(path)) for path in files]
+    features = open_features(model, static)
     found = probe_tags(features, *parts, epochs=epochs, seed=seed, store=store)
     if results is not None:
-        measured = accuracies_as_result(
-            "part-of-speech probe",
-            dict(zip(found.names, zip(found.dev, found.test, strict=True), strict=True)),
-            (found.n_dev, found.n_test),
-            features=features,
-            files=map(Path, (train, dev, test)),
-            seconds=time.monotonic() - started,
-            seeds=[seed],
-            settings={"epochs": epochs},
-        )
+        seconds = time.monotonic() - started
+        measured = _as_result(found, features, files, seconds=seconds, seed=seed, epochs=epochs)
         write_results(measured, Path(results))
     return found
+
+
+def _as_result(
+    found: ProbeResult,
+    features: Sequence[Features],
+    files: Sequence[Path],
+    *,
+    seconds: float,
+    seed: int,
+    epochs: int,
+) -> Result:
+    return accuracies_as_result(
+        "part-of-speech probe",
+        found.rows,
+        (found.n_dev, found.n_test),
+        features=features,
+        files=files,
+        seconds=seconds,
+        seeds=[seed],
+        settings={"epochs": epochs},
+    )
 
 
 def probe_tags(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,11 @@ from relmo.analysis.groups import distances, group, import_sklearn, level, proje
 from relmo.analysis.occurrences import Occurrence, find_occurrences
 from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError
-from relmo.inference.layer_selection import select_one_layer
+from relmo.inference.layer_selection import LayerSpec, select_one_layer
 from relmo.inference.model import Model
+from relmo.inference.model_source import ModelLike, open_model
 from relmo.progress import progress
-from relmo.vectors.neighbours import Layer
+from relmo.text.reading import PROSE, TextOptions, TextReader, TextSource
 
 MIN_OCCURRENCES = 4
 CONTEXT_TOKENS = 4  # on either side of a word: those that may tell its sense
@@ -37,7 +39,7 @@ class Sense:
 
     Attributes:
         members: numbers of the occurrences, the most typical first.
-        words: that stand near the word more often than in other groups.
+        words: words that stand near it more often than in other groups.
     """
 
     members: tuple[int, ...]
@@ -46,14 +48,14 @@ class Sense:
 
 @dataclass(frozen=True)
 class Senses:
-    """What was found.
+    """The senses of a word, as clusters of its occurrences.
 
     Attributes:
-        words: that were looked for.
+        words: the words that were looked for.
         n_found: how often they occur in the text.
-        occurrences: those that were grouped, in the order of the text.
-        senses: the groups, the largest first.
-        points: (N, 2), a place in a picture for each occurrence.
+        occurrences: the occurrences that were clustered, in the order of the text.
+        senses: the clusters, the largest first.
+        points: (N, 2) where a picture shows each occurrence.
     """
 
     words: tuple[str, ...]
@@ -88,41 +90,108 @@ class Senses:
             }
             for n, (o, (x, y)) in enumerate(zip(self.occurrences, self.points, strict=True))
         ]
-        senses = [{"size": len(s.members), **asdict(s)} for s in self.senses]
-        head = {"words": self.words, "found": self.n_found}
+        senses = [
+            {"size": len(s.members), "members": list(s.members), "words": list(s.words)}
+            for s in self.senses
+        ]
+        head = {"words": list(self.words), "found": self.n_found}
         return {**head, "senses": senses, "occurrences": occurrences}
 
 
+@dataclass(frozen=True)
+class SenseOptions:
+    """How occurrences are clustered.
+
+    Attributes:
+        layers: which vectors: one layer or a weighted sum, as for `Model.embed`. "lstm", the mean
+            of layers 1 to L, leaves out layer 0, which does not depend on the context.
+        n_senses: number of clusters; chosen from the data when None, and that may be one.
+        limit: cluster at most this many occurrences, a random sample of more.
+        seed: random seed of the sample and the clustering.
+
+    Example:
+        >>> import relmo
+        >>> relmo.SenseOptions(n_senses=2).layers
+        'lstm'
+    """
+
+    layers: LayerSpec = "lstm"
+    n_senses: int | None = None
+    limit: int = 1000
+    seed: int = 0
+
+
 def find_senses(
+    words: str | Sequence[str],
+    corpus: TextSource,
+    model: ModelLike = "en",
+    *,
+    options: SenseOptions = SenseOptions(),  # noqa: B008 - frozen
+    text_options: TextOptions = PROSE,
+    pictures: Sequence[str | Path] = (),
+) -> Senses:
+    """Cluster the occurrences of a word in a text by sense.
+
+    Args:
+        words: the word, or several forms of it; case does not matter.
+        corpus: files, directories, patterns or "-".
+        model: a name, a path or a loaded model.
+        options: how occurrences are clustered.
+        text_options: how to read the text; by default prose.
+        pictures: files to draw the senses into: .png, .svg or .html.
+
+    Raises:
+        ConfigError: A word is not one token, or scikit-learn is not installed.
+        DataError: There are too few occurrences.
+
+    Example:
+        >>> import relmo
+        >>> from pathlib import Path
+        >>> now = [f"At present {he} is {ill}." for he in ("he", "she") for ill in ("ill", "old")]
+        >>> gift = [f"A present from {me} to {us}." for me in ("me", "him") for us in ("us", "you")]
+        >>> _ = Path("text.txt").write_text(" ".join(now + gift))
+        >>> found = relmo.find_senses("present", "text.txt", options=relmo.SenseOptions(n_senses=2))
+        >>> [len(sense.members) for sense in found.senses]
+        [4, 4]
+    """
+    from relmo.analysis.picture import check_picture, write_picture  # it draws what is defined here
+
+    import_sklearn()  # before a large text is read
+    for picture in pictures:
+        check_picture(Path(picture))
+    reader = TextReader(corpus, text_options)
+    forms = [words] if isinstance(words, str) else words
+    found = group_senses(open_model(model), forms, reader, options)
+    for picture in pictures:
+        write_picture(found, Path(picture))
+    return found
+
+
+def group_senses(
     model: Model,
     words: Sequence[str],
     sentences: Iterable[str],
-    *,
-    layers: Layer = "lstm",
-    n_senses: int | None = None,
-    limit: int = 1000,
-    seed: int = 0,
+    options: SenseOptions = SenseOptions(),  # noqa: B008 - frozen
 ) -> Senses:
-    """Group the occurrences of a word by meaning.
+    """Cluster the occurrences of a word in some sentences by sense.
 
     Args:
         model: the model.
         words: the word, or several forms of it; case does not matter.
         sentences: where to look for it, read once.
-        layers: which vectors; "lstm", the mean of layers 1 to L, leaves out layer 0, which knows no
-            context.
-        n_senses: how many groups; chosen from the data when None, and that may be 1.
-        limit: how many occurrences to group; of more, a random choice.
-        seed: of that choice, and of the grouping.
+        options: how occurrences are clustered.
 
     Raises:
         ConfigError: A word is not one token, a layer is not there, or scikit-learn is not.
         DataError: There are too few occurrences.
     """
+    layers, limit, seed = options.layers, options.limit, options.seed
     import_sklearn()  # before a large text is read
     select_one_layer(layers, model.config.n_outputs)
     if limit < MIN_OCCURRENCES:
-        raise ConfigError(f"--max is {limit}; expected {MIN_OCCURRENCES} or more.")
+        raise ConfigError(
+            f"limit is {limit}; expected {MIN_OCCURRENCES} or more.", settings=["limit"]
+        )
     occurrences, n_found = find_occurrences(
         sentences, words, model.tokenize, limit=limit, seed=seed
     )
@@ -134,7 +203,7 @@ def find_senses(
         )
     first = np.array([occurrence.begins for occurrence in occurrences])
     vectors = reduce(level(_embed(model, occurrences, layers), first))
-    labels = group(vectors, n_senses, seed)
+    labels = group(vectors, options.n_senses, seed)
     members = [_by_distance(vectors, labels == label) for label in range(labels.max() + 1)]
     names = _characteristic_words(occurrences, members, {word.casefold() for word in words})
     senses = tuple(Sense(*pair) for pair in zip(members, names, strict=True))
@@ -142,7 +211,7 @@ def find_senses(
     return Senses(tuple(words), n_found, tuple(occurrences), senses, points)
 
 
-def _embed(model: Model, occurrences: Sequence[Occurrence], layers: Layer) -> Array:
+def _embed(model: Model, occurrences: Sequence[Occurrence], layers: LayerSpec) -> Array:
     """Embed each sentence once, and return the vectors (N, D) of the occurrences."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, occurrence in enumerate(occurrences):

@@ -29,7 +29,7 @@ from relmo.features.layers import Features, Layers
 from relmo.features.live import open_features
 from relmo.features.static import StaticVectors
 from relmo.features.store import FeatureStore
-from relmo.inference.model import Model
+from relmo.inference.model_source import ModelLike
 from relmo.results import write_results
 from relmo.text.corpus import read_lines
 
@@ -80,6 +80,11 @@ class PairResult:
         """The name that does best on the development part."""
         return self.names[int(np.argmax(self.dev))]
 
+    @property
+    def rows(self) -> dict[str, tuple[float, float]]:
+        """Accuracies on dev and test, by name."""
+        return dict(zip(self.names, zip(self.dev, self.test, strict=True), strict=True))
+
     def as_dict(self) -> dict[str, Any]:
         """Return the values as JSON writes them."""
         return {**asdict(self), "best": self.best}
@@ -90,42 +95,47 @@ def probe_wic(
     dev: str | Path,
     test: str | Path,
     *,
-    model: str | Path | Model | None = "en",
+    model: ModelLike | None = "en",
     static: str | Path | StaticVectors | None = None,
-    options: Path | None = None,
     store: FeatureStore | None = None,
     results: str | Path | None = None,
 ) -> PairResult:
-    """Tell whether a word means the same in two sentences, by the cosine of its two vectors.
+    r"""Tell whether a word means the same in two sentences, by the cosine of its two vectors.
 
     Args:
         train: a directory with *.data.txt and *.gold.txt, to choose thresholds on.
         dev: another one; its pairs also help to choose the thresholds for `test`.
         test: what to report.
-        model: as `relmo.load` takes it, a loaded model, or None for static vectors alone.
+        model: a name, a path or a loaded model; None for static vectors alone.
         static: static vectors beside the model or alone.
-        options: options.json of HDF5 weights.
         store: where vectors are kept; the user's cache when None.
         results: a file to write, in the form of `relmo.results`.
 
     Raises:
         ConfigError: There is neither a model nor static vectors.
         DataError: A part holds no pair, or its files are damaged.
+
+    Example:
+        >>> import relmo
+        >>> from pathlib import Path
+        >>> Path("wic").mkdir()
+        >>> _ = Path("wic/one.data.txt").write_text("left\tV\t1-2\tHe left .\tMy own left hand")
+        >>> _ = Path("wic/one.gold.txt").write_text("F")
+        >>> relmo.probe_wic("wic", "wic", "wic", model="en").names
+        ('layer 0', 'layer 1', 'layer 2', 'average', 'context')
     """
     started = time.monotonic()
     folders = (train, dev, test)
     parts = [read_pairs(folder) for folder in folders]
-    features = open_features(model, static, options=options)
+    features = open_features(model, static)
     found = compare_pairs(features, *parts, store=store)
     if results is not None:
-        rows = dict(zip(found.names, zip(found.dev, found.test, strict=True), strict=True))
+        files = [path for folder in folders for path in sorted(Path(folder).glob("*.*.txt"))]
+        seconds = time.monotonic() - started
+        rows = {**found.rows, "majority": found.majority}
+        sizes = found.n_pairs[1:]
         measured = accuracies_as_result(
-            "word in context",
-            {**rows, "majority": found.majority},
-            found.n_pairs[1:],
-            features=features,
-            files=[path for folder in folders for path in sorted(Path(folder).glob("*.*.txt"))],
-            seconds=time.monotonic() - started,
+            "word in context", rows, sizes, features=features, files=files, seconds=seconds
         )
         write_results(measured, Path(results))
     return found

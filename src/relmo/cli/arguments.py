@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path as _Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+from relmo.errors import RelmoWarning
+
+if TYPE_CHECKING:
+    from relmo.inference.layer_selection import LayerSpec
+    from relmo.vectors.corpus_index import Layer
 
 ENGLISH = "en"  # comes with relmo, so that every verb has a model
 Model = Annotated[
@@ -54,13 +61,26 @@ Encoding = Annotated[str, typer.Option(help="Encoding of the text.")]
 Errors = Annotated[
     str, typer.Option(help="Bytes that do not decode: strict stops, replace puts U+FFFD.")
 ]
-Layer = Annotated[str, typer.Option(help="Layer: average, top, or a number from 0.")]
-Lines = Annotated[bool, typer.Option("--lines", help="The text has one sentence per line.")]
-Prose = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="The text is prose in this language, such as en."),
+Layers = Annotated[
+    str,
+    typer.Option(metavar="LAYERS", help="average (of all layers), lstm, top, or a number from 0."),
 ]
-Language = Annotated[str, typer.Option(help="Language of prose, as an ISO 639 code: en, de, zh.")]
+OldLayer = Annotated[str | None, typer.Option("--layer", hidden=True)]
+Lines = Annotated[
+    bool,
+    typer.Option(
+        "--lines/--prose",
+        help="One sentence per line, or prose, which is split into sentences.",
+    ),
+]
+Language = Annotated[
+    str, typer.Option(metavar="CODE", help="Language of prose, as an ISO 639 code: en, de, zh.")
+]
+LineText = Annotated[
+    str,
+    typer.Argument(metavar="TEXT", help="Text, by default one sentence per line; - is stdin."),
+]
+CORPUS = "Text, by default prose: files, directories or patterns; may be repeated."
 Results = Annotated[
     _Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="Also write the results, as JSON."),
@@ -83,3 +103,23 @@ def use_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
+
+
+def parse_layers(text: str) -> LayerSpec:
+    """Parse `--layers`: a number, several with commas, or a name, which the library checks."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        return cast("LayerSpec", text)
+    return numbers if "," in text else numbers[0]
+
+
+def parse_layer(layers: str, old: str | None) -> Layer:
+    """Parse `--layers` of a verb that needs one vector per token; `old` is from `--layer`."""
+    if old is not None:
+        warnings.warn(
+            "--layer is now called --layers; the old name will be removed in 0.4.",
+            RelmoWarning,
+            stacklevel=2,
+        )
+    return cast("Layer", parse_layers(layers if old is None else old))  # checked by the library

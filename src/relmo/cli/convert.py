@@ -31,19 +31,8 @@ def convert(
 
       relmo convert run/model ./to-share --dtype float16
     """
-    from relmo.errors import ConfigError
-    from relmo.files import check_writable
-    from relmo.formats import WRITERS, native, read_model
+    from relmo.inference.convert import convert
+    from relmo.inference.model_source import ModelSource
 
-    if to not in WRITERS:
-        raise ConfigError(f"--to is {to!r}; choose from {', '.join(WRITERS)}.")
-    if dtype not in native.DTYPES or (dtype == "float16" and to != "relmo"):
-        raise ConfigError(f"--dtype is {dtype!r}; choose float32 or, in relmo's format, float16.")
-    check_writable(target, directory=True)
-    contents = read_model(source, options=options)
-    contents.build_bilm()  # fails before anything is written if the parts do not fit together
-    if dtype == "float16":
-        native.write(contents, target, "float16")
-    else:
-        WRITERS[to](contents, target)
+    convert(ModelSource(source, options), target, to=to, dtype=dtype)
     typer.echo(f"Wrote {target}", err=True)

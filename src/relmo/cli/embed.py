@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,14 +10,17 @@ from relmo.cli import arguments as arg
 
 
 def embed(
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text, one sentence per line; - is stdin.")
-    ],
+    text: arg.LineText,
     output: arg.VectorOutput,
     model: arg.Model = arg.ENGLISH,
     layers: Annotated[
-        str, typer.Option(help="all, top, average, a number from 0, or several (0,2).")
+        str,
+        typer.Option(
+            metavar="LAYERS", help="all, average, lstm, top, a number from 0, or several (0,2)."
+        ),
     ] = "average",
+    lines: arg.Lines = True,
+    language: arg.Language = "en",
     tokenizer: arg.Tokenizer = None,
     dtype: Annotated[
         str, typer.Option(help="Type of the numbers in the file: float32 or float16.")
@@ -34,45 +36,29 @@ def embed(
 
     The .hdf5 layout is that of the `allennlp elmo` command: one dataset per line, named by the
     line's number from 0, of shape (layers, tokens, dim) for `--layers all`, else (tokens, dim).
+    With --prose, the text is split into sentences, and a dataset is named by its sentence's number.
 
     [bold]Examples[/bold]
 
       relmo embed sentences.txt -o vectors.hdf5 --layers all
 
+      relmo embed novel.txt -o vectors.parquet --prose --language en
+
       relmo embed tokenised.txt -m small -o vectors.parquet --tokenizer whitespace
 
       echo "A line of text ." | relmo embed - -m ./my-model -o - --layers top | head -1
     """
-    from relmo.vectors.sinks import check_sink, open_sink
-
-    check_sink(output)
-
-    from relmo.inference.model import load
-    from relmo.progress import progress
-    from relmo.text.corpus import read_lines
-    from relmo.vectors.bulk import embed_lines, written_behind
+    from relmo.inference.model_source import ModelSource
+    from relmo.text.reading import TextOptions
+    from relmo.vectors.bulk import embed_file
 
     arg.use_threads(threads)
-    lines = read_lines(text, encoding=encoding, errors=errors)
-    loaded = load(model, options=options, precision=precision, tokenizer=tokenizer)
-    results = embed_lines(loaded, lines, layers=parse_layers(layers), workers=workers)
-    size = Path(text).stat().st_size if Path(text).is_file() else 0
-    done = 0
-    with (
-        open_sink(output, dtype=dtype) as sink,
-        written_behind(sink.write, n=256) as write,
-        progress("Embedding", unit="words") as advance,
-    ):
-        for line, tokens, vectors in results:
-            write(line, tokens, vectors)
-            done += len(line.encode(errors="replace")) + 1
-            advance(len(tokens), min(1.0, done / size) if size else None)
-
-
-def parse_layers(text: str) -> Any:
-    """Parse `--layers` into what `Model.embed` takes, which checks the names."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        return text
-    return numbers if "," in text else numbers[0]
+    embed_file(
+        text,
+        output,
+        ModelSource(model, options, tokenizer, precision),
+        layers=arg.parse_layers(layers),
+        dtype=dtype,
+        workers=workers,
+        text_options=TextOptions(not lines, language, encoding, errors),
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from relmo.cli import arguments as arg
-from relmo.cli.occurrences import show, show_recall
+
+if TYPE_CHECKING:
+    from relmo.vectors.corpus_index import Occurrences
 
 index = typer.Typer(
     help=r"""Build an index of the words of a text, and search it for nearest occurrences.
@@ -24,7 +27,7 @@ index = typer.Typer(
 )
 At = Annotated[Path, Option("-i", "--index", help="Directory that `relmo index build` wrote.")]
 K = Annotated[int, Option("-k", min=1, help="Number of occurrences.")]
-TEXT = "Files or directories of text, or vector files that `relmo embed` wrote."
+TEXT = "Text, by default prose: files or directories; or vector files that `relmo embed` wrote."
 
 
 @index.command()
@@ -32,9 +35,11 @@ def build(
     text: Annotated[list[str], Argument(metavar="TEXT...", help=TEXT)],
     output: Annotated[Path, Option("-o", "--output", metavar="DIR", help="New directory.")],
     model: arg.Model = arg.ENGLISH,
-    layer: arg.Layer = "average",
+    layers: arg.Layers = "average",
     lines: arg.Lines = False,
     language: arg.Language = "en",
+    encoding: arg.Encoding = "utf-8",
+    errors: arg.Errors = "strict",
     stop_words: Annotated[
         Path | None, Option(help="File of words to leave out, one per line.")
     ] = None,
@@ -43,18 +48,24 @@ def build(
     ] = False,
     tokenizer: arg.Tokenizer = None,
     options: arg.Options = None,
+    threads: arg.Threads = None,
+    layer: arg.OldLayer = None,
 ) -> None:
     """Build an index: one vector per word of the text, in context."""
-    from relmo.inference.model import load
-    from relmo.text.corpus import find_texts, read_lines
-    from relmo.vectors.neighbours import index_files
+    from relmo.inference.model_source import ModelSource
+    from relmo.text.corpus import read_lines
+    from relmo.text.reading import TextOptions
+    from relmo.vectors.corpus_index import IndexOptions, build_index
 
-    stopped = [line.strip().lower() for line in read_lines(stop_words)] if stop_words else []
-    chosen: Any = int(layer) if layer.isdecimal() else layer  # checked by the library
-    read: Any = {"lines": lines, "language": language}
-    kept: Any = {"layers": chosen, "stop_words": stopped, "approximate": approximate}
-    loaded = load(model, options=options, tokenizer=tokenizer)
-    index_files(output, loaded, find_texts(text), **read, **kept)
+    arg.use_threads(threads)
+    stopped = (line.strip().lower() for line in read_lines(stop_words)) if stop_words else ()
+    build_index(
+        text,
+        output,
+        ModelSource(model, options, tokenizer),
+        options=IndexOptions(arg.parse_layer(layers, layer), tuple(stopped), approximate),
+        text_options=TextOptions(not lines, language, encoding, errors),
+    )
 
 
 @index.command()
@@ -67,10 +78,16 @@ def search(
     k: K = 10,
     exact: Annotated[bool, Option("--exact", help="Search exactly, without faiss.")] = False,
     options: arg.Options = None,
+    threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
     """List the nearest occurrences of a word in its sentence."""
-    show(sentence, model, index, k, options, as_json, exact)
+    from relmo.inference.model_source import ModelSource
+    from relmo.vectors.corpus_index import search_index
+
+    arg.use_threads(threads)
+    source = ModelSource(model, options)
+    show_occurrences(search_index(sentence, index, source, k=k, exact=exact), as_json)
 
 
 @index.command()
@@ -83,4 +100,17 @@ def recall(
     as_json: arg.Json = False,
 ) -> None:
     """Measure the recall of approximate search: the share of nearest occurrences it finds."""
-    show_recall(index, k, queries, as_json)
+    from relmo.vectors.corpus_index import measure_recall
+
+    found = measure_recall(index, k=k, queries=queries)
+    typer.echo(json.dumps(found.as_dict()) if as_json else f"recall@{k} {found.recall:.4f}")
+
+
+def show_occurrences(found: Occurrences, as_json: bool) -> None:
+    """Print occurrences: their similarity, and their sentence with the word in brackets."""
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False))
+        return
+    for hit in found.hits:
+        shown = " ".join(f"[{t}]" if i == hit.place else t for i, t in enumerate(hit.tokens))
+        typer.echo(f"{hit.score:.3f}  {shown}")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from relmo import __version__
 from relmo.cli import arguments as arg
 from relmo.errors import ConfigError
 
@@ -36,47 +34,13 @@ def info(
     """
     if (model is None) != system:
         raise ConfigError("Give either a model or --system: relmo info MODEL, relmo info --system.")
-    facts = _system() if model is None else _facts(model, options)
+    from relmo.inference.describe import describe_model, describe_system
+    from relmo.inference.model_source import ModelSource
+
+    found = describe_model(ModelSource(model, options)) if model else describe_system()
+    facts = found.as_dict()
     lines = [f"{name.replace('_', ' '):<16} {_shown(value)}" for name, value in facts.items()]
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else "\n".join(lines))
-
-
-def _system() -> dict[str, Any]:
-    import torch
-
-    from relmo.machine import describe_machine
-    from relmo.model import int8, kernels
-
-    machine = describe_machine()
-    return {
-        "relmo": __version__,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "processor": machine.processor,
-        "instruction_sets": " ".join(machine.instruction_sets),
-        "torch_uses": torch.backends.cpu.get_cpu_capability(),
-        "lstm_cell": kernels.description,
-        "int8": int8.describe(),
-    }
-
-
-def _facts(model: str, options: Path | None) -> dict[str, Any]:
-    from relmo.formats import read_model
-
-    contents = read_model(model, options=options)
-    encoder, lstm = contents.config.encoder, contents.config.lstm
-    return {
-        "origin": contents.origin,
-        "parameters": contents.n_parameters,
-        "layers": lstm.n_layers,
-        "output_dim": contents.config.output_dim,
-        **lstm.model_dump(mode="json", exclude={"n_layers"}),
-        **encoder.model_dump(mode="json", exclude={"projection"}),
-        "tokenizer": contents.config.tokenizer,
-        "vocabulary": None if contents.vocabulary is None else len(contents.vocabulary),
-        "softmax": None if contents.softmax is None else len(contents.softmax.bias),
-        **contents.facts,
-    }
 
 
 def _shown(value: Any) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from rich.cells import cell_len, set_cell_size
 from typer import Argument, Option, echo
 
 from relmo.cli import arguments as arg
-from relmo.cli.index import build
-from relmo.cli.occurrences import show
+from relmo.cli.index import show_occurrences
 from relmo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from relmo.vectors.neighbours import Neighbours
 
 
 def neighbours(
@@ -23,15 +24,19 @@ def neighbours(
     ],
     model: arg.OptionalModel = None,
     static: arg.Static = None,
-    corpus: Annotated[list[str] | None, Option(help="Text to search for occurrences.")] = None,
+    corpus: Annotated[list[str] | None, Option(metavar="TEXT", help=arg.CORPUS)] = None,
     index: Annotated[Path | None, Option(help="Index to search, instead of --corpus.")] = None,
     k: Annotated[int, Option("-k", min=1, help="Number of neighbours.")] = 10,
-    layer: arg.Layer = "average",
+    layers: arg.Layers = "average",
     lines: arg.Lines = False,
     language: arg.Language = "en",
+    encoding: arg.Encoding = "utf-8",
+    errors: arg.Errors = "strict",
+    tokenizer: arg.Tokenizer = None,
     options: arg.Options = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
+    layer: arg.OldLayer = None,
 ) -> None:
     r"""List the nearest words of a word, or the nearest occurrences of a word in its sentence.
 
@@ -44,39 +49,40 @@ def neighbours(
 
       relmo neighbours "Live in the \[present], not the past." --corpus novels/
     """
+    from relmo.inference.model_source import ModelSource
+    from relmo.text.reading import TextOptions
+    from relmo.vectors.corpus_index import search_corpus, search_index
+    from relmo.vectors.neighbours import neighbours
+
     arg.use_threads(threads)
-    model = arg.model_beside(static, model)
+    name = arg.model_beside(static, model)
+    source = None if name is None else ModelSource(name, options, tokenizer)
     if "[" not in word:
         if corpus or index:
             raise ConfigError('Mark the word in a sentence to find occurrences: "The [cat] sat".')
-        return _near_words(word, model, options, static, k, as_json)
-    if static or not model:
+        return _show_words(neighbours(word, source, static=static, k=k), as_json)
+    if static or source is None:
         raise ConfigError("Static vectors do not depend on the sentence: leave --static out.")
     if (corpus is None) == (index is None):
         raise ConfigError("Give the text to search: either --corpus TEXT or --index DIR.")
-    with tempfile.TemporaryDirectory(prefix="relmo-index-") as folder:
-        where = index or Path(folder, "index")
-        if corpus:
-            build(corpus, where, model, layer, lines, language, options=options)
-        return show(word, model, where, k, options, as_json)
+    if index is not None:
+        return show_occurrences(search_index(word, index, source, k=k), as_json)
+    found = search_corpus(
+        word,
+        corpus or (),
+        source,
+        k=k,
+        layers=arg.parse_layer(layers, layer),
+        text_options=TextOptions(not lines, language, encoding, errors),
+    )
+    return show_occurrences(found, as_json)
 
 
-def _near_words(
-    word: str, model: str | None, options: Path | None, static: str | None, k: int, as_json: bool
-) -> None:
-    from rich.cells import cell_len, set_cell_size
-
-    from relmo.features.static import StaticVectors
-    from relmo.inference.model import load
-    from relmo.vectors.neighbours import nearest_by_kind
-
-    loaded = load(model, options=options) if model else None
-    vectors = StaticVectors.load(static) if static else None
-    found = nearest_by_kind(word, k, model=loaded, static=vectors)
+def _show_words(found: Neighbours, as_json: bool) -> None:
+    """Print words in columns, one per kind of vectors."""
     if as_json:
-        values = {by: [asdict(n) for n in some] for by, some in found.items()}
-        return echo(json.dumps(values, ensure_ascii=False))
-    shown = {by: [f"  {n.score:.3f}  {n.word}" for n in some] for by, some in found.items()}
+        return echo(json.dumps(found.as_dict(), ensure_ascii=False))
+    shown = {by: [f"  {n.score:.3f}  {n.word}" for n in some] for by, some in found.by_kind.items()}
     columns = [[f"by the {by} vector", *some] for by, some in shown.items()]
     widths = [max(map(cell_len, column)) + 3 for column in columns]
     rows = zip_longest(*columns, fillvalue="")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import typer
 
 from relmo.cli import arguments as arg
-from relmo.cli.scoring import Text, score_lines
 
 
 def perplexity(
-    text: Text,
+    text: arg.LineText,
     model: arg.Model = arg.ENGLISH,
-    prose: arg.Prose = None,
+    lines: arg.Lines = True,
+    language: arg.Language = "en",
     tokenizer: arg.Tokenizer = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
@@ -31,15 +30,18 @@ def perplexity(
 
       relmo perplexity sentences.txt
 
-      relmo perplexity novel.txt -m run/model --prose en
+      relmo perplexity novel.txt -m run/model --prose --language en
 
       relmo perplexity tokenised.txt -m run/model --tokenizer whitespace --json
     """
-    from relmo.inference.scoring import summarize
+    from relmo.inference.model_source import ModelSource
+    from relmo.inference.text_scores import perplexity
+    from relmo.text.reading import TextOptions
 
     arg.use_threads(threads)
-    scored = score_lines(text, model, prose, tokenizer, encoding, errors, options)
-    found = asdict(summarize(sentence for _, sentence in scored))
-    shown = {k: f"{v:,.2f}" if isinstance(v, float) else f"{v:,}" for k, v in found.items()}
+    text_options = TextOptions(not lines, language, encoding, errors)
+    measured = perplexity(text, ModelSource(model, options, tokenizer), text_options=text_options)
+    values = measured.as_dict()
+    shown = {k: f"{v:,.2f}" if isinstance(v, float) else f"{v:,}" for k, v in values.items()}
     table = "\n".join(f"{name:<10} {value:>14}" for name, value in shown.items())
-    typer.echo(json.dumps(found) if as_json else table)
+    typer.echo(json.dumps(values) if as_json else table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -12,8 +12,12 @@ from typer import Option
 from relmo.cli import arguments as arg
 
 Texts = typer.Argument(
-    metavar="TEXT...", help="Files (also .gz, .bz2, .zst), directories, patterns."
+    metavar="TEXT...",
+    help="Text, by default prose: files (also .gz, .bz2, .zst), directories, patterns.",
 )
+LINES = "One sentence per line, or prose, which is split into sentences. Default: prose."
+LANGUAGE = "Language of prose, as an ISO 639 code: en, de, zh. Default: en."
+ERRORS = "Bytes that do not decode: strict stops, replace puts U+FFFD. Default: strict."
 Set = Option("--set", metavar="NAME=VALUE", help="Change a setting of the preset; may be repeated.")
 
 
@@ -31,12 +35,10 @@ def pretrain(
         str | None, Option(metavar="MODEL", help="Start from this model's weights.")
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Resume the run in RUN.")] = False,
-    lines: arg.Lines = False,
-    language: Annotated[str | None, Option(help="Language of prose. Default: en.")] = None,
+    lines: Annotated[bool | None, Option("--lines/--prose", help=LINES)] = None,
+    language: Annotated[str | None, Option(metavar="CODE", help=LANGUAGE)] = None,
     encoding: Annotated[str | None, Option(help="Encoding of the text. Default: utf-8.")] = None,
-    errors: Annotated[
-        str | None, Option(help="strict, or replace bytes that do not decode.")
-    ] = None,
+    errors: Annotated[str | None, Option(help=ERRORS)] = None,
     tokenizer: arg.Tokenizer = None,
     vocabulary_size: Annotated[int | None, Option(help="Size of the softmax's vocabulary.")] = None,
     min_count: Annotated[int | None, Option(help="Leave out words rarer than this.")] = None,
@@ -69,7 +71,7 @@ def pretrain(
 
     arg.use_threads(threads)
     values = {
-        "data.lines": lines or None,
+        "data.lines": lines,
         "data.language": language,
         "data.encoding": encoding,
         "data.errors": errors,
@@ -81,8 +83,18 @@ def pretrain(
         "train.max_minutes": max_minutes,
         "train.seed": seed,
     }
-    named: dict[str, Any] = {"vocabulary": vocabulary, "init": init, "cache": cache}
-    named |= {"valid": valid or (), "settings": settings or (), "preset": preset, "resume": resume}
-    outcome = run(output, text or (), values=values, tensorboard=tensorboard, **named)
+    outcome = run(
+        output,
+        text or (),
+        preset=preset,
+        values=values,
+        settings=settings or (),
+        valid=valid or (),
+        vocabulary=vocabulary,
+        init=init,
+        resume=resume,
+        cache=cache,
+        tensorboard=tensorboard,
+    )
     if os.environ.get("RANK", "0") == "0":  # of several processes, one talks
         typer.echo(f"{outcome.describe()}\nThe model is {output / 'model'}.", err=True)

@@ -41,15 +41,16 @@ def pos(
       relmo probe pos --train t.conllu --dev d.conllu --test e.conllu --static glove.txt --json
     """
     from relmo.analysis.probes import probe_pos
+    from relmo.inference.model_source import ModelSource
 
     arg.use_threads(threads)
+    name = arg.model_beside(static, model)
     result = probe_pos(
         train,
         dev,
         test,
-        model=arg.model_beside(static, model),
+        model=None if name is None else ModelSource(name, options),
         static=static,
-        options=options,
         epochs=epochs,
         seed=seed,
         results=output,

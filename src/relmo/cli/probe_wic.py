@@ -36,15 +36,16 @@ def wic(
       relmo probe wic --train WiC/train --dev WiC/dev --test WiC/test --static glove.txt --json
     """
     from relmo.analysis.word_in_context import probe_wic
+    from relmo.inference.model_source import ModelSource
 
     arg.use_threads(threads)
+    name = arg.model_beside(static, model)
     result = probe_wic(
         train,
         dev,
         test,
-        model=arg.model_beside(static, model),
+        model=None if name is None else ModelSource(name, options),
         static=static,
-        options=options,
         results=output,
     )
     show(result, as_json, majority=result.majority)

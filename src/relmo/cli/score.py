@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from relmo.cli import arguments as arg
-from relmo.cli.scored import as_json as show_json
-from relmo.cli.scored import as_table, as_text
-from relmo.cli.scoring import Text, score_lines
+
+if TYPE_CHECKING:
+    from relmo.inference.text_scores import ScoredLine
 
 
 def score(
-    text: Text,
+    text: arg.LineText,
     model: arg.Model = arg.ENGLISH,
     least: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="Mark the K least expected words of each sentence."),
     ] = None,
-    prose: arg.Prose = None,
+    lines: arg.Lines = True,
+    language: arg.Language = "en",
     tokenizer: arg.Tokenizer = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
@@ -40,17 +44,53 @@ def score(
 
       relmo score sentences.txt -m run/model
 
-      relmo score letter.txt --prose en --least 3
+      relmo score letter.txt --prose --least 3
 
       echo "The cat sat ." | relmo score - --json
     """
+    from relmo.inference.model_source import ModelSource
+    from relmo.inference.text_scores import score_file
+    from relmo.text.reading import TextOptions
+
     arg.use_threads(threads)
-    how = (prose, tokenizer, encoding, errors, options)
-    scored = score_lines(text, model, *how, fit=least is not None)
-    for number, (line, sentence) in enumerate(scored, start=1):
+    source = ModelSource(model, options, tokenizer)
+    text_options = TextOptions(not lines, language, encoding, errors)
+    for line in score_file(text, source, least=least, text_options=text_options):
         if as_json:
-            typer.echo(show_json(number, sentence, least))
+            typer.echo(json.dumps(line.as_dict(), ensure_ascii=False))
         elif least is not None:
-            typer.echo(as_text(line, sentence, least))
+            typer.echo(mark_words(line))
         else:
-            typer.echo(as_table(number, sentence))
+            typer.echo(_table(line))
+
+
+def mark_words(line: ScoredLine) -> str:
+    """The line with its least expected tokens marked: in colour on a terminal, else in brackets."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    parts, end = [], 0
+    for place, token in enumerate(line.sentence.tokens):
+        start = line.text.index(token, end)  # tokens come in order, and as they are written
+        parts.append(line.text[end:start])
+        end = start + len(token)
+        if place in (line.least or ()):
+            token = typer.style(token, fg="red", bold=True) if colour else f"[{token}]"
+        parts.append(token)
+    return "".join([*parts, line.text[end:]])
+
+
+def _table(line: ScoredLine) -> str:
+    """One row per token, then the sentence's boundaries, sum and perplexity."""
+    sentence, values = line.sentence, line.as_dict()
+    rows = [f"line {line.line}\tforward\tbackward"]
+    columns = (sentence.tokens, sentence.forward, sentence.backward, sentence.unknown)
+    for token, forward, backward, unknown in zip(*columns, strict=False):
+        rows.append(f"{token}\t{forward:.4f}\t{backward:.4f}" + "\tunknown" * bool(unknown))
+    if sentence.tokens:
+        total, perplexity = values["log_probability"], values["perplexity"]
+        rows += [
+            f"</S>\t{sentence.forward[-1]:.4f}",
+            f"<S>\t\t{sentence.backward[-1]:.4f}",
+            f"sum\t{total['forward']:.4f}\t{total['backward']:.4f}",
+            f"perplexity\t{perplexity['forward']:.2f}\t{perplexity['backward']:.2f}",
+        ]
+    return "\n".join([*rows, ""])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.cells import set_cell_size
@@ -24,22 +24,25 @@ def senses(
     words: Annotated[
         list[str], typer.Argument(metavar="WORD...", help="The word, or several forms of it.")
     ],
-    corpus: Annotated[list[str], Option(help="Text to search; may be repeated.")],
+    corpus: Annotated[list[str], Option(metavar="TEXT", help=arg.CORPUS)],
     model: arg.Model = arg.ENGLISH,
     output: Annotated[list[Path] | None, Option("-o", "--output", help=PICTURES)] = None,
     n_senses: Annotated[
         int | None, Option("-n", "--senses", min=1, help="Number of senses.")
     ] = None,
-    maximum: Annotated[int, Option("--max", min=4, help="Most occurrences to cluster.")] = 1000,
+    limit: Annotated[int, Option("--max", min=4, help="Most occurrences to cluster.")] = 1000,
     k: Annotated[int, Option("-k", min=1, help="Examples per sense.")] = 3,
-    layer: arg.Layer = "lstm",
+    layers: arg.Layers = "lstm",
     lines: arg.Lines = False,
     language: arg.Language = "en",
+    encoding: arg.Encoding = "utf-8",
+    errors: arg.Errors = "strict",
     tokenizer: arg.Tokenizer = None,
     seed: arg.Seed = 0,
     options: arg.Options = None,
     threads: arg.Threads = None,
     as_json: arg.Json = False,
+    layer: arg.OldLayer = None,
 ) -> None:
     """Cluster the occurrences of a word by sense, and draw them.
 
@@ -51,23 +54,19 @@ def senses(
 
       relmo senses watch watches -m run/model --corpus novels/ -n 2 --json
     """
-    from relmo.analysis.picture import check_picture, write_picture
-    from relmo.analysis.senses import find_senses
-    from relmo.inference.model import load
-    from relmo.text.corpus import find_texts
-    from relmo.text.sentences import read_sentences
+    from relmo.analysis.senses import SenseOptions, find_senses
+    from relmo.inference.model_source import ModelSource
+    from relmo.text.reading import TextOptions
 
-    for path in output or []:
-        check_picture(path)
     arg.use_threads(threads)
-    texts = find_texts(corpus)
-    sentences = (s for t in texts for s in read_sentences(t, lines=lines, language=language))
-    chosen: Any = int(layer) if layer.isdecimal() else layer  # checked by the library
-    loaded = load(model, options=options, tokenizer=tokenizer)
-    how: Any = {"layers": chosen, "n_senses": n_senses, "limit": maximum, "seed": seed}
-    found = find_senses(loaded, words, sentences, **how)
-    for path in output or []:
-        write_picture(found, path)
+    found = find_senses(
+        words,
+        corpus,
+        ModelSource(model, options, tokenizer),
+        options=SenseOptions(arg.parse_layer(layers, layer), n_senses, limit, seed),
+        text_options=TextOptions(not lines, language, encoding, errors),
+        pictures=output or (),
+    )
     shown = json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _table(found, k)
     typer.echo(shown, color=False if os.environ.get("NO_COLOR") else None)
 

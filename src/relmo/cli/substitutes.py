@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -34,18 +33,15 @@ def substitutes(
 
       relmo substitutes "She went to the \[bank] ." -m run/model -k 20 --json
     """
-    from relmo.inference.model import load
-    from relmo.inference.substitutes import find_substitutes
-    from relmo.text.marks import parse_marked
+    from relmo.inference.model_source import ModelSource
+    from relmo.inference.substitutes import substitutes
 
     arg.use_threads(threads)
-    loaded = load(model, options=options, tokenizer=tokenizer)
-    found = find_substitutes(loaded, parse_marked(sentence, loaded.tokenize), k)
+    found = substitutes(sentence, ModelSource(model, options, tokenizer), k=k)
     if as_json:
-        values = [{**asdict(word), "score": word.score} for word in found]
-        typer.echo(json.dumps(values, ensure_ascii=False))
+        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False))
         return
     typer.echo("word\tforward\tbackward\tscore\tshare")
-    for word in found:
+    for word in found.substitutes:
         numbers = f"{word.forward:.3f}\t{word.backward:.3f}\t{word.score:.3f}\t{word.share:.4f}"
         typer.echo(f"{word.word}\t{numbers}")

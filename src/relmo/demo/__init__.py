@@ -25,7 +25,7 @@ from relmo.inference.scoring import least_expected
 from relmo.inference.substitutes import find_substitutes
 from relmo.text.marks import parse_marked
 from relmo.text.tokenize import build_tokenizer
-from relmo.vectors.neighbours import index_corpus, nearest_occurrences
+from relmo.vectors.corpus_index import index_sentences, nearest_occurrences
 
 WIDTH = 80  # columns
 DEFAULT = "en"  # what every command takes unless it is told -m
@@ -127,7 +127,7 @@ def _tell_occurrences(loaded: Model, name: str) -> Iterator[Text]:
     tokens = {s: tokenize(s) for s in sentences}
     texts = {tuple(token.text for token in found): s for s, found in tokens.items()}
     with TemporaryDirectory(prefix="relmo-demo-") as folder:
-        index = index_corpus(Path(folder, "index"), loaded, sentences)
+        index = index_sentences(sentences, Path(folder, "index"), loaded)
         for query in IN_CONTEXT:
             yield _marked(f"  {query}")
             marked = parse_marked(query, tokenize)

@@ -12,7 +12,8 @@ from relmo.arrays import Array
 from relmo.errors import ConfigError
 from relmo.features.layers import Features, Layers, Sentences, pad_arrays
 from relmo.features.static import StaticVectors
-from relmo.inference.model import Model, load
+from relmo.inference.model import Model
+from relmo.inference.model_source import ModelLike, ModelSource
 
 
 class LiveFeatures:
@@ -89,17 +90,13 @@ class FunctionFeatures:
 
 
 def open_features(
-    model: str | Path | Model | None,
-    static: str | Path | StaticVectors | None = None,
-    *,
-    options: Path | None = None,
+    model: ModelLike | None, static: str | Path | StaticVectors | None = None
 ) -> list[Features]:
     """Open a model, static vectors or both, side by side.
 
     Args:
-        model: as `relmo.load` takes it, or a loaded model.
+        model: a name, a path or a loaded model.
         static: as `StaticVectors.load` takes it, or loaded vectors.
-        options: options.json of HDF5 weights.
 
     Raises:
         ConfigError: There is neither.
@@ -108,7 +105,8 @@ def open_features(
     if isinstance(model, Model):
         found.append(LiveFeatures(model))
     elif model is not None:
-        found.append(LiveFeatures(load(model, options=options), Path(model).name))
+        source = model if isinstance(model, ModelSource) else ModelSource(model)
+        found.append(LiveFeatures(source.load(), Path(source.source).name))
     if static is not None:
         found.append(static if isinstance(static, StaticVectors) else StaticVectors.load(static))
     if not found:

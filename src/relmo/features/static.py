@@ -34,6 +34,14 @@ class StaticVectors:
     Attributes:
         words: by falling frequency, as far as the file has them so.
         matrix: (V, D) one row per word, perhaps mapped into memory.
+
+    Example:
+        >>> import relmo
+        >>> from pathlib import Path
+        >>> _ = Path("glove.txt").write_text("cat 1.0 0.0")
+        >>> vectors = relmo.StaticVectors.load("glove.txt")
+        >>> vectors.embed([["Cat", "unheard-of"]])[0].tolist()
+        [[1.0, 0.0], [0.0, 0.0]]
     """
 
     n_layers = 1

@@ -158,6 +158,13 @@ class BiLm(nn.Module):
     """The bidirectional language model: one token encoder, one stack of LSTMs per direction.
 
     The two directions never see each other: layer 2 forward reads layer 1 forward only.
+
+    Example:
+        >>> import relmo
+        >>> model = relmo.load("en")
+        >>> output = model.bilm(model.batch(["The cat sat .", "Yes"]))
+        >>> output.layers.shape  # layers, sentences, tokens and both boundaries, dim
+        torch.Size([3, 2, 6, 512])
     """
 
     def __init__(self, config: ModelConfig) -> None:

@@ -22,6 +22,14 @@ class ScalarMix(nn.Module):
         weights: what w starts from, before the softmax; zeros (a plain average) when None.
         gamma: what γ starts from.
         dropout: share of the result that is dropped while training.
+
+    Example:
+        >>> import relmo
+        >>> model = relmo.load("en")
+        >>> mix = relmo.ScalarMix(model.config.n_outputs)
+        >>> output = model.bilm(model.batch(["The cat sat ."])).without_boundaries()
+        >>> mix(output.layers, output.mask).shape
+        torch.Size([1, 4, 512])
     """
 
     def __init__(

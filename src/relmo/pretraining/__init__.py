@@ -17,11 +17,13 @@ from relmo.formats.published import cache_directory
 from relmo.presets import to_toml
 from relmo.pretraining.job import Job
 from relmo.pretraining.resolve import (
+    Inputs,
     read_inputs,
     resolve_config,
     resolve_inputs,
     resolve_resumed_inputs,
 )
+from relmo.text.reading import TextSource
 from relmo.train.loop import Outcome
 from relmo.train.run_directory import RunDirectory
 from relmo.train.world import join_world
@@ -29,19 +31,19 @@ from relmo.train.world import join_world
 
 def pretrain(
     run: str | Path,
-    texts: Sequence[str] = (),
+    texts: TextSource = (),
     *,
     preset: str | None = None,
     values: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
-    valid: Sequence[str] = (),
+    valid: TextSource = (),
     vocabulary: str | Path | None = None,
     init: str | Path | None = None,
     resume: bool = False,
     cache: Path | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Train a biLM until a limit is reached; `run/model` is the result.
+    r"""Train a biLM until a limit is reached; `run/model` is the result.
 
     Args:
         run: a new directory, or that of the run to resume.
@@ -55,13 +57,17 @@ def pretrain(
         resume: resume from the last checkpoint, bit for bit as if there had been no stop.
         cache: where prepared text is kept; the user's cache directory when None.
         tensorboard: write TensorBoard's files too.
+
+    Example:
+        >>> import relmo
+        >>> from pathlib import Path
+        >>> _ = Path("text.txt").write_text("the cat sat on the mat .\n" * 200)
+        >>> values = {"data.lines": True, "train.max_tokens": 500}
+        >>> relmo.pretrain("run", "text.txt", preset="tiny", values=values).reason
+        'max_tokens'
     """
     directory = RunDirectory(Path(run))
-    inputs = resolve_inputs(texts, valid, vocabulary, init)
-    if resume:
-        inputs = resolve_resumed_inputs(inputs, read_inputs(directory.inputs))
-    if not inputs.texts:
-        raise ConfigError("There is no text to train on. Name files, directories or patterns.")
+    inputs = _complete(resolve_inputs(texts, valid, vocabulary, init), directory, resume)
     contents = None if inputs.init is None else read_model(inputs.init)
     resumed = directory.config if resume else None
     config = resolve_config(preset, values or {}, settings, init=contents, resumed=resumed)
@@ -73,6 +79,14 @@ def pretrain(
             job = Job(directory, config, inputs, contents, cache, world)
             job.prepare(resume=resume)
             return job.train(resume=resume, tensorboard=tensorboard)
+
+
+def _complete(given: Inputs, directory: RunDirectory, resume: bool) -> Inputs:
+    """Return what the run reads: what was given and, when resuming, what it was given before."""
+    inputs = resolve_resumed_inputs(given, read_inputs(directory.inputs)) if resume else given
+    if not inputs.texts:
+        raise ConfigError("There is no text to train on. Name files, directories or patterns.")
+    return inputs
 
 
 __all__ = ["Outcome", "pretrain"]

@@ -12,6 +12,7 @@ from relmo.config import PretrainConfig
 from relmo.errors import ConfigError, DataError
 from relmo.formats import ModelContents
 from relmo.presets import parse_toml, read_preset, with_settings
+from relmo.text.reading import TextSource, list_texts
 
 DEFAULT_PRESET = "small"
 
@@ -79,8 +80,8 @@ def resolve_config(
 
 
 def resolve_inputs(
-    texts: Sequence[str],
-    valid: Sequence[str],
+    texts: TextSource,
+    valid: TextSource,
     vocabulary: str | Path | None,
     init: str | Path | None,
 ) -> Inputs:
@@ -91,8 +92,8 @@ def resolve_inputs(
 
     init = absolute(init) if init is not None and Path(init).exists() else init
     return Inputs(
-        tuple(map(absolute, texts)),
-        tuple(map(absolute, valid)),
+        tuple(map(absolute, list_texts(texts))),
+        tuple(map(absolute, list_texts(valid))),
         None if vocabulary is None else absolute(vocabulary),
         None if init is None else str(init),
     )

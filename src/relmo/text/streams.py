@@ -32,7 +32,8 @@ class Streams(Layout):
         if not self._n_windows:
             raise DataError(
                 f"A text of {blocks.n_tokens:,} tokens is too short for {config.n_streams} streams "
-                f"of {config.n_steps} steps. Give more text, or --set data.n_streams=4."
+                f"of {config.n_steps} steps. Give more text, or set data.n_streams=4.",
+                settings=["settings"],
             )
 
     @property

@@ -11,24 +11,114 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import ParamSpec
+from pathlib import Path
+from typing import Any, ParamSpec
 
 import torch
 import torch.multiprocessing
 
 from relmo.arrays import Array
+from relmo.errors import ConfigError
 from relmo.formats import ModelContents
 from relmo.inference.layer_selection import LayerSpec
 from relmo.inference.model import Model
+from relmo.inference.model_source import ModelLike, open_model
 from relmo.prefetch import prefetch
+from relmo.progress import progress
 from relmo.text.batch import cut_into_pools
 from relmo.text.processes import worker_died
+from relmo.text.reading import LINES, TextOptions, TextReader, TextSource
+from relmo.vectors.sinks import check_sink, open_sink
 
 P = ParamSpec("P")
 Line = tuple[str, list[str]]  # a line and its tokens
 
 QUEUED_POOLS = 2  # read and ready to be embedded
+QUEUED_SENTENCES = 256  # embedded and ready to be written
+
+
+@dataclass(frozen=True)
+class EmbeddedFile:
+    """A file of vectors that was written.
+
+    Attributes:
+        path: the file, or "-" for standard output.
+        sentences: number of sentences, empty ones included.
+        tokens: number of tokens.
+    """
+
+    path: str
+    sentences: int
+    tokens: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values as JSON writes them."""
+        return asdict(self)
+
+
+def embed_file(
+    text: TextSource,
+    output: str | Path,
+    model: ModelLike = "en",
+    *,
+    layers: LayerSpec = "average",
+    dtype: str = "float32",
+    workers: int = 1,
+    text_options: TextOptions = LINES,
+) -> EmbeddedFile:
+    r"""Embed a text of any length into a file: one vector per token and layer.
+
+    Args:
+        text: a file, a directory or "-" for standard input, or a list of them.
+        output: the file to write; its extension chooses the format: .hdf5, .h5, .safetensors,
+            .npz, .parquet or .jsonl. "-" writes JSON lines to standard output.
+        model: a name, a path or a loaded model.
+        layers: as for `Model.embed`.
+        dtype: type of the numbers in the file, "float32" or "float16".
+        workers: number of processes.
+        text_options: how to read the text; by default one sentence per line, where a blank line
+            is a sentence without tokens.
+
+    Example:
+        >>> import relmo
+        >>> from pathlib import Path
+        >>> _ = Path("text.txt").write_text("The cat sat .\nIt slept .\n")
+        >>> relmo.embed_file("text.txt", "vectors.npz", "en", layers="top")
+        EmbeddedFile(path='vectors.npz', sentences=2, tokens=7)
+    """
+    check_sink(output)
+    if workers < 1:
+        raise ConfigError(f"workers is {workers}; expected 1 or more.", settings=["workers"])
+    reader = TextReader(text, text_options, blank_lines=True)
+    embedded = _embed(reader, open_model(model), layers, workers)
+    n_sentences = n_tokens = 0
+    with (
+        open_sink(output, dtype=dtype) as sink,
+        written_behind(sink.write, n=QUEUED_SENTENCES) as write,
+        progress("Embedding", unit="words") as advance,
+    ):
+        for (sentence, tokens, vectors), share in embedded:
+            write(sentence, tokens, vectors)
+            n_sentences, n_tokens = n_sentences + 1, n_tokens + len(tokens)
+            advance(len(tokens), share)
+    return EmbeddedFile(str(output), n_sentences, n_tokens)
+
+
+def _embed(
+    reader: TextReader, model: Model, layers: LayerSpec, workers: int
+) -> Iterator[tuple[tuple[str, list[str], Array], float | None]]:
+    """Yield what `embed_lines` does, each with the share of the text that had been read there."""
+    shares: deque[float | None] = deque()  # of the sentences that are being embedded
+
+    def sentences() -> Iterator[str]:
+        for sentence, share in reader.with_shares():
+            shares.append(share)
+            yield sentence
+
+    for embedded in embed_lines(model, sentences(), layers=layers, workers=workers):
+        yield embedded, shares.popleft()
 
 
 def embed_lines(
@@ -106,7 +196,7 @@ def _embed_in_processes(
                 waiting.append((following, executor.submit(_work, _tokens(following), layers)))
             yield pool, vectors
     except BrokenProcessPool as error:
-        raise worker_died(error, "use fewer --workers") from None
+        raise worker_died(error, "use fewer workers") from None
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 

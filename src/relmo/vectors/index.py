@@ -38,7 +38,13 @@ QUERIES = 256  # per search
 
 @dataclass(frozen=True)
 class Hit:
-    """An occurrence that was found: cosine similarity, tokens of its sentence, place in them."""
+    """An occurrence that was found.
+
+    Attributes:
+        score: cosine similarity.
+        tokens: the tokens of its sentence.
+        place: the place of the word among them, from 0.
+    """
 
     score: float
     tokens: tuple[str, ...]
@@ -49,6 +55,10 @@ class Hit:
         """The token itself."""
         return self.tokens[self.place]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values as JSON writes them."""
+        return {"score": self.score, "tokens": list(self.tokens), "place": self.place}
+
 
 class VectorIndex:
     """An index of word occurrences, searched by cosine similarity.
@@ -58,6 +68,16 @@ class VectorIndex:
     Attributes:
         about: what the vectors are of, as given when the index was written.
         is_approximate: whether it was built for approximate search.
+
+    Example:
+        >>> import relmo
+        >>> from pathlib import Path
+        >>> _ = Path("novel.txt").write_text("The cat sat. A dog ran.")
+        >>> _ = relmo.build_index("novel.txt", "novel.index", "en")
+        >>> index = relmo.VectorIndex("novel.index")
+        >>> ((hit,),) = index.search(relmo.load("en").embed("A dog ran.")[1:2], k=1)
+        >>> hit.word, hit.place
+        ('dog', 1)
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -117,7 +137,10 @@ class VectorIndex:
         neighbour; others that are as near as the k-th do count.
         """
         if min(k, n_queries) < 1:
-            raise ConfigError(f"k is {k}, n_queries is {n_queries}; expected 1 or more of each.")
+            raise ConfigError(
+                f"k is {k}, n_queries is {n_queries}; expected 1 or more of each.",
+                settings=["k", "queries"],
+            )
         if not self.is_approximate:
             raise ConfigError(
                 f"{self._path} has no approximate search, so its recall is 1. Build an index with "
@@ -188,7 +211,8 @@ def _read_values(directory: Path) -> dict[str, Any]:
         sizes = {"vectors": int(values["vectors"]), "dim": int(values["dim"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            f"{directory} is not an index ({error!r}). Build one with `relmo index build`."
+            f"{directory} is not an index ({error!r}). Build one with `relmo index build` or "
+            "relmo.build_index."
         ) from None
     if version != FORMAT_VERSION:
         raise FormatError(f"{directory} has format_version {version!r}; this relmo reads 1.")

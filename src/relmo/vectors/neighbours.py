@@ -1,13 +1,12 @@
-"""What is near a word: other words, or occurrences of words in the sentences of a corpus."""
+"""Words near a word, by the token encoder, by the softmax and by static vectors."""
 
 from __future__ import annotations
 
 import difflib
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,32 +14,89 @@ import torch
 from relmo.arrays import Array
 from relmo.errors import ConfigError, DataError
 from relmo.features.static import StaticVectors
-from relmo.inference.layer_selection import select_one_layer
 from relmo.inference.model import Model
+from relmo.inference.model_source import ModelLike, open_model
 from relmo.progress import progress
-from relmo.text.marks import MarkedSentence
-from relmo.text.sentences import read_sentences
 from relmo.text.vocabulary import SPECIAL
-from relmo.vectors.index import Hit, VectorIndex, write_index
-from relmo.vectors.vector_files import are_vectors, read_embedded
-
-Layer = Literal["average", "lstm", "top"] | int
 
 CHUNK_WORDS = 8192  # encoded at a time
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A word and the cosine of its vector with that of the word asked for."""
+    """A word near another.
+
+    Attributes:
+        word: the word.
+        score: cosine similarity of both vectors.
+    """
 
     word: str
     score: float
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values as JSON writes them."""
+        return asdict(self)
 
-def nearest_words(vectors: StaticVectors, word: str, query: Array, k: int) -> list[Neighbour]:
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Words near a word.
+
+    Attributes:
+        word: the word.
+        by_kind: its neighbours, the nearest first, by each kind of vector: "token", "softmax",
+            "static" and "token + static", as far as they are there.
+    """
+
+    word: str
+    by_kind: Mapping[str, tuple[Neighbour, ...]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values as JSON writes them."""
+        found = {kind: [n.as_dict() for n in some] for kind, some in self.by_kind.items()}
+        return {"word": self.word, "neighbours": found}
+
+
+def neighbours(
+    word: str,
+    model: ModelLike | None = "en",
+    *,
+    static: str | Path | StaticVectors | None = None,
+    k: int = 10,
+) -> Neighbours:
+    """Find the words nearest to a word by its vectors without context.
+
+    The token vector comes from the characters of the word: near are words that look alike. The
+    softmax vector predicts the word: near are words that occur in the same places.
+
+    Args:
+        word: a word, known to the model or not.
+        model: a name, a path or a loaded model; None compares by static vectors alone.
+        static: static vectors, or the file to load them from.
+        k: number of neighbours by each kind of vector.
+
+    Raises:
+        DataError: The static vectors do not have the word, or the model has no vocabulary.
+
+    Example:
+        >>> import relmo
+        >>> found = relmo.neighbours("walked", "en", k=2)
+        >>> {kind: len(some) for kind, some in found.by_kind.items()}
+        {'token': 2, 'softmax': 2}
+    """
+    if not word.strip():
+        raise ConfigError("Expected a word, found an empty one. Give a word.")
+    if isinstance(static, str | Path):
+        static = StaticVectors.load(static)
+    loaded = None if model is None else open_model(model)
+    return Neighbours(word, nearest_by_kind(word, k, model=loaded, static=static))
+
+
+def nearest_words(vectors: StaticVectors, word: str, query: Array, k: int) -> tuple[Neighbour, ...]:
     """The k words whose vectors are nearest to a query (D,), without the word itself."""
     if k < 1:
-        raise ConfigError(f"k is {k}; expected 1 or more.")
+        raise ConfigError(f"k is {k}; expected 1 or more.", settings=["k"])
     matrix = np.asarray(vectors.matrix, np.float32)
     lengths = np.linalg.norm(matrix, axis=1) * np.linalg.norm(query)
     scores = matrix @ query / np.maximum(lengths, 1e-12)
@@ -48,7 +104,7 @@ def nearest_words(vectors: StaticVectors, word: str, query: Array, k: int) -> li
     found = (
         Neighbour(vectors.words[i], float(scores[i])) for i in order if vectors.words[i] != word
     )
-    return [neighbour for neighbour, _ in zip(found, range(k), strict=False)]
+    return tuple(neighbour for neighbour, _ in zip(found, range(k), strict=False))
 
 
 def token_vectors(model: Model, words: Sequence[str]) -> StaticVectors:
@@ -83,7 +139,7 @@ def softmax_vectors(model: Model) -> StaticVectors | None:
 
 def nearest_by_kind(
     word: str, k: int, *, model: Model | None = None, static: StaticVectors | None = None
-) -> dict[str, list[Neighbour]]:
+) -> dict[str, tuple[Neighbour, ...]]:
     """Find the k words nearest to a word by each kind of vector: "token", "softmax", "static".
 
     With a model and static vectors also by both, "token + static": one behind the other, each of
@@ -127,126 +183,3 @@ def _unknown_word(word: str, static: StaticVectors) -> str:
     near = ", ".join(difflib.get_close_matches(word.lower(), like, cutoff=0.75))
     hint = f" Did you mean {near}?" if near else " Give another word, or other vectors."
     return f"{word!r} is not among the {len(static):,} words of the static vectors.{hint}"
-
-
-def identify(model: Model, layers: Layer) -> dict[str, Any]:
-    """Say what vectors are of: the weights, the layers and the tokenizer."""
-    return {"weights": model.fingerprint, "layers": layers, "tokenizer": model.tokenizer}
-
-
-def index_corpus(
-    directory: str | Path,
-    model: Model,
-    sentences: Iterable[str],
-    *,
-    layers: Layer = "average",
-    stop_words: Iterable[str] = (),
-    approximate: bool = False,
-) -> VectorIndex:
-    """Write an index of every word of some sentences.
-
-    Args:
-        directory: a new one.
-        model: the model.
-        sentences: what to take, as a stream.
-        layers: one layer, or the average.
-        stop_words: words to leave out, in lower case.
-        approximate: make it ready for approximate search as well.
-    """
-    embedded = _embed(model, sentences, layers)
-    return _write(directory, model, embedded, layers, stop_words, approximate)
-
-
-def index_files(
-    directory: str | Path,
-    model: Model,
-    files: Sequence[str],
-    *,
-    lines: bool = False,
-    language: str = "en",
-    layers: Layer = "average",
-    stop_words: Iterable[str] = (),
-    approximate: bool = False,
-) -> VectorIndex:
-    """Write an index of files of text, or of vectors that `relmo embed` wrote with this model.
-
-    Args:
-        directory: a new one.
-        model: the model.
-        files: all of text or, as their endings tell, all of vectors.
-        lines: a line of text is a sentence; else it is prose.
-        language: of prose.
-        layers: one layer, or the average.
-        stop_words: words to leave out, in lower case.
-        approximate: make it ready for approximate search as well.
-
-    Raises:
-        ConfigError: The vectors are not those of this model.
-    """
-    if are_vectors(files):
-        stored = (pair for file in files for pair in read_embedded(file, model, layers))
-        return _write(directory, model, stored, layers, stop_words, approximate)
-    sentences = (s for f in files for s in read_sentences(f, lines=lines, language=language))
-    embedded = _embed(model, sentences, layers)
-    return _write(directory, model, embedded, layers, stop_words, approximate)
-
-
-def _embed(
-    model: Model, sentences: Iterable[str], layers: Layer
-) -> Iterator[tuple[list[str], Array]]:
-    tokens: deque[list[str]] = deque()  # of sentences that are being embedded
-
-    def tokenised() -> Iterator[list[str]]:
-        for sentence in sentences:
-            tokens.append([token.text for token in model.tokenize(sentence)])
-            yield tokens[-1]
-
-    for vectors in model.embed(tokenised(), layers=layers):
-        yield tokens.popleft(), vectors
-
-
-def _write(
-    directory: str | Path,
-    model: Model,
-    sentences: Iterable[tuple[list[str], Array]],
-    layers: Layer,
-    stop_words: Iterable[str],
-    approximate: bool,
-) -> VectorIndex:
-    select_one_layer(layers, model.config.n_outputs)
-
-    def told() -> Iterator[tuple[list[str], Array]]:
-        with progress("Indexing", unit="words") as advance:
-            for tokens, vectors in sentences:
-                yield tokens, vectors
-                advance(len(tokens))
-
-    stopped, about = frozenset(stop_words), identify(model, layers)
-    return write_index(directory, told(), about=about, stop_words=stopped, approximate=approximate)
-
-
-def nearest_occurrences(
-    index: VectorIndex,
-    model: Model,
-    sentence: MarkedSentence,
-    k: int,
-    *,
-    exact: bool = False,
-) -> list[Hit]:
-    """The k occurrences nearest to a marked word, from other sentences than its own.
-
-    `exact` compares with all of them, whatever the index was built for.
-
-    Raises:
-        ConfigError: The index was made with another model or tokenizer.
-    """
-    layers = index.about.get("layers", "average")
-    if index.about != identify(model, layers):
-        raise ConfigError(
-            "The index was made with another model or tokenizer: build it again with this one, or "
-            "take that one."
-        )
-    vectors = model.embed([sentence.tokens], layers=layers)[0]
-    query = vectors[sentence.place][None]
-    (hits,) = index.search(query, k, without=sentence.tokens, exact=exact)
-    return hits
