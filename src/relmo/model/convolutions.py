@@ -129,7 +129,7 @@ def _pool(
         for weight in weights:
             activations = _convolve(x, weight)
             places = best[start:, column].data_ptr(), where[start:, column].data_ptr()
-            kernels.loops.strongest(
+            kernels.loops.max_pooled(
                 activations.data_ptr(), *places, *activations.shape, best.shape[1]
             )
             column += len(weight)
@@ -152,7 +152,7 @@ def _backward(
         dx = torch.zeros_like(x)
         for weight, dweight in zip(weights, dweights, strict=True):
             rows = gradient[start:, column].data_ptr(), where[start:, column].data_ptr()
-            kernels.loops.strongest_back(
+            kernels.loops.max_pooled_back(
                 x.data_ptr(),
                 weight.data_ptr(),
                 *rows,

@@ -39,10 +39,10 @@ def read_one(
     out_bound: float,
     /,
 ) -> None: ...
-def strongest(
-    answers: int, best: int, where: int, words: int, places: int, n: int, stride: int, /
+def max_pooled(
+    activations: int, best: int, where: int, words: int, places: int, n: int, stride: int, /
 ) -> None: ...
-def strongest_back(
+def max_pooled_back(
     x: int,
     kernels: int,
     g: int,

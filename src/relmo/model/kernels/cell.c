@@ -1,6 +1,6 @@
 /* The LSTM cell in one pass over memory: σ, tanh, clip and products, for one step of one layer, and
- * the way back through it; what stands around an int8 matrix product: float32 to int8, int32 back to
- * float32; and the strongest answers of convolutions (convolution.h).
+ * its backward pass; what stands around an int8 matrix product: float32 to int8, int32 back to
+ * float32; and max-pooled convolutions (convolution.h).
  *
  * Eager PyTorch spends a dozen passes on this, more time than the matrix products of a small model.
  * Plain C that the compiler vectorises; on x86-64 it is compiled for several instruction sets and
@@ -187,7 +187,7 @@ struct one {
     float cell_bound, out_bound;
 };
 
-/* All steps that a lone sentence has left: one call, as a call a step would cost more. */
+/* All steps that a lone sentence has left: one call, as one call per step would cost more. */
 INLINE void read_one(const struct one *a)
 {
     for (Py_ssize_t t = 0; t < a->n_steps; t++) {
@@ -259,24 +259,24 @@ struct back {
             scale_row(s + dim * r, row_scales[r], column_scales, y + dim * r, dim, bound);        \
     }                                                                                             \
     target static void read_one_##isa(const struct one *a) { read_one(a); }                       \
-    target static void strongest_##isa(const float *answers, float *best, int32_t *where,         \
+    target static void max_pooled_##isa(const float *activations, float *best, int32_t *where,    \
                                        Py_ssize_t words, Py_ssize_t places, Py_ssize_t n,         \
                                        Py_ssize_t stride)                                         \
     {                                                                                             \
         for (Py_ssize_t w = 0; w < words; w++)                                                    \
-            strongest_row(answers + n * places * w, best + stride * w, where + stride * w,        \
+            max_pooled_row(activations + n * places * w, best + stride * w, where + stride * w,   \
                           places, n);                                                             \
     }                                                                                             \
-    target static void strongest_back_##isa(const struct back *a)                                 \
+    target static void max_pooled_back_##isa(const struct back *a)                                \
     {                                                                                             \
         for (Py_ssize_t w = 0; w < a->words; w++)                                                 \
-            strongest_row_back(a->x + a->size * w, a->kernels, a->g + a->stride * w,              \
+            max_pooled_row_back(a->x + a->size * w, a->kernels, a->g + a->stride * w,             \
                                a->where + a->stride * w, a->dx + a->size * w, a->dkernels, a->n,  \
                                a->length, a->dim);                                                \
     }                                                                                             \
     static const struct variant isa = {cell_##isa, cell_int8_##isa, cell_kept_##isa,              \
                                        cell_back_##isa, quantize_##isa, scale_##isa,              \
-                                       read_one_##isa, strongest_##isa, strongest_back_##isa};
+                                       read_one_##isa, max_pooled_##isa, max_pooled_back_##isa};
 
 struct variant {
     void (*cell)(const float *, const float *, const float *, float *, float *, Py_ssize_t,
@@ -291,9 +291,9 @@ struct variant {
     void (*scale)(const int32_t *, const float *, const float *, float *, Py_ssize_t, Py_ssize_t,
                   float);
     void (*read_one)(const struct one *);
-    void (*strongest)(const float *, float *, int32_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+    void (*max_pooled)(const float *, float *, int32_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
                       Py_ssize_t);
-    void (*strongest_back)(const struct back *);
+    void (*max_pooled_back)(const struct back *);
 };
 
 VARIANT(baseline, )
@@ -440,21 +440,21 @@ static PyObject *one_sentence(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *strongest(PyObject *self, PyObject *args)
+static PyObject *max_pooled(PyObject *self, PyObject *args)
 {
-    address answers, best, where;
+    address activations, best, where;
     Py_ssize_t words, places, n, stride;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKnnnn", &answers, &best, &where, &words, &places, &n, &stride))
+    if (!PyArg_ParseTuple(args, "KKKnnnn", &activations, &best, &where, &words, &places, &n, &stride))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    chosen->strongest(AT(float, answers), AT(float, best), AT(int32_t, where), words, places, n,
+    chosen->max_pooled(AT(float, activations), AT(float, best), AT(int32_t, where), words, places, n,
                       stride);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *strongest_back(PyObject *self, PyObject *args)
+static PyObject *max_pooled_back(PyObject *self, PyObject *args)
 {
     address x, kernels, g, where, dx, dkernels;
     struct back a;
@@ -465,7 +465,7 @@ static PyObject *strongest_back(PyObject *self, PyObject *args)
     a.x = AT(float, x), a.kernels = AT(float, kernels), a.g = AT(float, g);
     a.where = AT(int32_t, where), a.dx = AT(float, dx), a.dkernels = AT(float, dkernels);
     Py_BEGIN_ALLOW_THREADS
-    chosen->strongest_back(&a);
+    chosen->max_pooled_back(&a);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -502,10 +502,10 @@ static PyMethodDef methods[] = {
     {"read_one", one_sentence, METH_VARARGS,
      "read_one(x, recurrent, projection, bias, h, c, y, s, m, n_steps, dim, out, cell_bound, "
      "out_bound): all steps of one sentence; updates h and c, fills y"},
-    {"strongest", strongest, METH_VARARGS,
-     "strongest(answers, best, where, words, places, n, stride): fills best and where"},
-    {"strongest_back", strongest_back, METH_VARARGS,
-     "strongest_back(x, kernels, g, where, dx, dkernels, words, size, n, stride, length, dim): adds "
+    {"max_pooled", max_pooled, METH_VARARGS,
+     "max_pooled(activations, best, where, words, places, n, stride): fills best and where"},
+    {"max_pooled_back", max_pooled_back, METH_VARARGS,
+     "max_pooled_back(x, kernels, g, where, dx, dkernels, words, size, n, stride, length, dim): adds "
      "to dx and dkernels"},
     {"limit_to", limit_to, METH_VARARGS,
      "limit_to(\"AVX2\"), limit_to(\"baseline\"), limit_to(None): what is in use from now on"},
