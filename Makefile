@@ -48,9 +48,10 @@ bench: $(STAMP)  ## Run the benchmarks (by hand: they want a quiet machine)
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/pretrain.py
 
-docs: $(STAMP)  ## Write docs/reference/ anew and build the site
+docs: $(STAMP)  ## Write docs/reference/ and the tables of results anew, and build the site
 	$(BIN)/python scripts/cli_reference.py
 	$(BIN)/python scripts/python_reference.py
+	$(BIN)/python scripts/results_tables.py
 	$(BIN)/mkdocs build --strict
 
 clean:  ## Remove the virtual environment and everything built

@@ -50,11 +50,13 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--only", choices=RECIPES, help="train and report this recipe alone")
     arguments = parser.parse_args()
     arguments.output.mkdir(exist_ok=True)
     runs = {}
-    for name, settings in RECIPES.items():
-        run = arguments.output / name
+    chosen = [arguments.only] if arguments.only else list(RECIPES)
+    for name in chosen:
+        settings, run = RECIPES[name], arguments.output / name
         if not (run / "model").exists():
             values = {"train.max_minutes": arguments.minutes}
             pretrain(run, arguments.text, values=values, settings=settings)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
@@ -83,7 +84,9 @@ def tiny_contents() -> ModelContents:
 
 @pytest.fixture
 def tiny(tiny_contents: ModelContents) -> relmo.Model:
-    return relmo.Model(tiny_contents)
+    """A model of its own for each test, whose weights may be changed."""
+    tensors = {name: tensor.clone() for name, tensor in tiny_contents.tensors.items()}
+    return relmo.Model(replace(tiny_contents, tensors=tensors))
 
 
 @pytest.fixture

@@ -218,6 +218,21 @@ def test_tables_of_names_are_plain(table):
     assert [type(node) for node in written] == [ast.Dict], "a literal, and nothing registers later"
 
 
+OLD_NAMES = re.compile(
+    r"\b(read_ahead|both_ways|strongest|run_both|Course|near_by_kind|Scorer|Concatenated|Embedder"
+    r"|choose_config|relmo\.(ahead|score|pretrain\.\w+|vectors\.(embedder|choice|static)))\b"
+)
+
+
+def test_old_identifiers_are_gone():
+    allowed = {"__init__.py"}  # the deprecated alias
+    found = {n for n, t in TREES.items() if any(OLD_NAMES.search(w) for w in code_words(t))}
+    assert found <= allowed
+    c = [*(SOURCE / "model" / "kernels").glob("*.[ch]")]
+    assert len(c) == 2
+    assert not [p for p in c if OLD_NAMES.search(p.read_text(encoding="utf-8"))]
+
+
 # ---- imports ------------------------------------------------------------------------------------
 
 

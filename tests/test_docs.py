@@ -213,3 +213,13 @@ def test_site_builds_without_network(tmp_path):
             loaded = re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"?(https?://[^\" >]+)", html)
             assert not loaded, f"{name} loads {loaded}"
             assert len(html) > len(text)
+
+
+def test_the_tables_of_results_are_those_of_their_files():
+    filled = runpy.run_path(str(ROOT / "scripts" / "results_tables.py"))["filled"]
+    pages = [
+        p for p in (ROOT / "docs" / "results").glob("*.md") if "<!-- results:" in p.read_text()
+    ]
+    assert len(pages) >= 2
+    for page in pages:
+        assert page.read_text(encoding="utf-8") == filled(page), "run `make docs`"

@@ -321,13 +321,13 @@ def test_convert_a_loaded_model(contents):
 
 
 def test_library_errors_name_no_flags(run):
-    for command in (
-        ["embed", "lines.txt", "-m", "model", "-o", "v.npz", "--dtype", "int3"],
-        ["senses", "cat dog", "-m", "model", "--corpus", "lines.txt"],
+    for command, options in (
+        (["embed", "lines.txt", "-m", "model", "-o", "v.npz", "--dtype", "int3"], "--dtype"),
+        (["senses", "cat dog", "-m", "model", "--corpus", "lines.txt"], "--tokenizer"),
     ):
         code, _, said = run(*command)
         assert code == 2
-    assert said.endswith(" Options: --tokenizer.\n")
+        assert said.endswith(f" Options: {options}.\n")
     with pytest.raises(ConfigError) as error:
         relmo.find_senses("cat dog", "lines.txt", "model")
     assert "--" not in str(error.value)

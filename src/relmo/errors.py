@@ -45,7 +45,7 @@ class CheckpointError(RelmoError):
 
 
 class TrainingError(RelmoError):
-    """Training that cannot go on: the loss diverged, or another process of the job died."""
+    """Training that cannot continue: the loss diverged, or another process of the job died."""
 
 
 class RelmoWarning(UserWarning):

@@ -171,7 +171,7 @@ def build_result(
     return Result(
         what=what,
         values=tuple(values),
-        command=shlex.join(sys.argv),
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         relmo=__version__,
         machine=describe_machine(),
         started=started.isoformat(timespec="seconds"),

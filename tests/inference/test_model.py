@@ -58,7 +58,7 @@ def test_layer_norm_mix_is_over_the_sentence_alone(tiny):
     assert close(alone, np.mean(normal, axis=0), atol=bound)
 
 
-@pytest.mark.parametrize("layers", ["best", 3, -4, [], [0, 7], 1.5, None, "0", [True, "a"]])
+@pytest.mark.parametrize("layers", [True, "best", 3, -4, [], [0, 7], 1.5, None, "0", [True, "a"]])
 def test_unknown_layers(tiny, layers):
     with pytest.raises(ConfigError, match="layers is"):
         tiny.embed("a", layers=layers)
@@ -157,14 +157,31 @@ def test_the_fingerprint_is_that_of_the_weights(tiny, tiny_contents):
     assert tiny.fingerprint != before
 
 
+def test_weights_of_another_precision(tiny):
+    before = tiny.embed("a b", layers="all")
+    tiny.bilm.double()
+    after = tiny.embed("a b c", layers="all")  # the token cache starts anew
+    assert after.dtype == np.float64
+    assert close(tiny.embed("a b", layers="all"), before, atol=1e-5)
+
+
+def test_under_autocast(tiny):
+    exact = tiny.embed("a b", layers="all")
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = tiny.run(tiny.batch(["a b"])).layers
+    assert torch.isfinite(rough).all()
+    assert np.array_equal(tiny.embed("a b", layers="all"), exact)  # nothing rough was remembered
+
+
+def test_a_stateful_stream_takes_any_iterable(tiny):
+    with tiny.stateful() as stream:
+        found = stream.embed(iter(["a b", "c"]))
+    assert [len(vectors) for vectors in found] == [2, 1]
+
+
 def test_the_mean_of_the_lstm_layers(tiny):
     everything = tiny.embed("a b c", layers="all")
     assert close(tiny.embed("a b c", layers="lstm"), everything[1:].mean(axis=0), atol=1e-5)
-
-
-def test_the_old_name_warns():
-    with pytest.warns(DeprecationWarning, match=r"relmo\.Model"):
-        assert relmo.Embedder is relmo.Model
 
 
 def test_streams_are_read_as_they_are_used(tiny, monkeypatch):

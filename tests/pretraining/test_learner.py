@@ -122,7 +122,7 @@ def zero_state():
     return [zeros] * CONFIG.lstm.n_layers
 
 
-def both_ways(sentences):
+def both_directions(sentences):
     """What each direction reads and predicts, one sentence after the other."""
     ways = []
     for step in (1, -1):
@@ -182,7 +182,7 @@ def test_a_step_over_sentences_is_autograds(blocks, clip, scale):
     batch, position = next(source.batches({}))
     assert position["epoch"] == 1
     before = weights_of(learner)
-    rows = [both_ways([sentence]) for sentence in SENTENCES]
+    rows = [both_directions([sentence]) for sentence in SENTENCES]
     expected, loss, norm = step_plainly(before, rows, scale=scale, clip=clip)
     step = learner.learn(batch, RATE)
     assert step.loss == pytest.approx(loss, rel=ROUNDING)
@@ -198,7 +198,7 @@ def test_a_stream_goes_on_where_it_ended_and_no_gradient_goes_back(blocks):
     learner = build_learner(blocks, n_streams=2)
     batches = Streams(blocks, config, SCHEME, VOCABULARY).batches({})
     (first, _), (second, _) = next(batches), next(batches)
-    ways = both_ways(SENTENCES)
+    ways = both_directions(SENTENCES)
     length = len(ways[0]) // 2
     windows = [
         [[way[s * length + w : s * length + w + 5] for way in ways] for s in (0, 1)] for w in (0, 5)

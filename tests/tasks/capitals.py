@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from relmo.config import TrainConfig
-from relmo.features.live import open_features
-from relmo.features.store import FeatureStore
+from relmo.features import FeatureStore, open_features
 from relmo.model.scalar_mix import ScalarMix
 from relmo.train import Examples, Metric, ModuleLearner, RunDirectory, train
 

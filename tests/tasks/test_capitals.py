@@ -52,7 +52,7 @@ def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(model, tmp_path):
         assert killed.poll() is None, killed.stderr.read()
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    assert killed.wait() == -signal.SIGKILL  # it had not ended yet
     resumed = start("killed", "--resume")
     assert resumed.wait(120) == 0, resumed.stderr.read()
     one, other = (

@@ -88,6 +88,8 @@ def test_a_batch_of_character_ids_is_that_of_the_tokens():
         ([np.zeros((2, 50))], "this model reads integers"),
         ([np.zeros(50, np.int64)], "or none"),
         ([np.zeros((2, 50), np.int64), ["a"]], "or none"),
+        ([np.full((2, 50), 262)], "go from 262 to 262; this model knows those from 0 to 261"),
+        ([np.full((2, 50), -1)], "go from -1"),
     ],
 )
 def test_character_ids_that_do_not_fit(sentences, message):

@@ -1,6 +1,6 @@
 """Pipelines: order, errors from either end, processes, and threads that share a model."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import close
@@ -69,19 +69,16 @@ def test_four_threads_share_one_model(tiny):
     tiny._cache.capacity = 40  # so that threads push each other's tokens out
     work = [[f"t{thread}w{(i * 7) % 30} x{i} y" for i in range(25)] for thread in range(4)]
     expected = [tiny.embed(sentences, layers="all") for sentences in work]
-    wrong, bound = [], network_rounding(tiny.config, 3)
+    bound = network_rounding(tiny.config, 3)
 
     def embed(thread):
-        for _ in range(8):
+        return [
+            close(found, right, atol=bound)
+            for _ in range(8)
             for found, right in zip(
                 tiny.embed(work[thread], layers="all"), expected[thread], strict=True
-            ):
-                if not close(found, right, atol=bound):
-                    wrong.append(thread)
+            )
+        ]
 
-    threads = [threading.Thread(target=embed, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(embed, range(4))) == [[True] * 8 * 25] * 4

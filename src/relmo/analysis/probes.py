@@ -28,6 +28,7 @@ from relmo.features.layers import Features
 from relmo.features.live import open_features
 from relmo.features.static import StaticVectors
 from relmo.features.store import FeatureStore, StoredFeatures
+from relmo.files import check_writable
 from relmo.inference.model_source import ModelLike
 from relmo.model.scalar_mix import ScalarMix
 from relmo.results import Result, write_results
@@ -77,7 +78,8 @@ class ProbeResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values as JSON writes them."""
-        return {**asdict(self), "best": self.best}
+        fields = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        return {**fields, "best": self.best}
 
 
 def probe_pos(
@@ -85,7 +87,7 @@ def probe_pos(
     dev: str | Path,
     test: str | Path,
     *,
-    model: ModelLike | None = "en",
+    model: ModelLike | None = None,
     static: str | Path | StaticVectors | None = None,
     epochs: int = 8,
     seed: int = 0,
@@ -98,7 +100,7 @@ def probe_pos(
         train: a treebank in CoNLL-U to learn from.
         dev: chooses the epoch of each classifier.
         test: what to report.
-        model: a name, a path or a loaded model; None for static vectors alone.
+        model: a name, a path or a loaded model; "en" when neither it nor `static` is given.
         static: static vectors beside the model or alone.
         epochs: how often to read `train`.
         seed: of the order in which it is read.
@@ -119,9 +121,11 @@ def probe_pos(
         ('layer 0', 'layer 1', 'layer 2', 'average', 'mix')
     """
     started = time.monotonic()
+    if results is not None:
+        check_writable(Path(results))
     files = [Path(path) for path in (train, dev, test)]
     parts = [list(read_conllu(path)) for path in files]
-    features = open_features(model, static)
+    features = open_features(model, static, default="en")
     found = probe_tags(features, *parts, epochs=epochs, seed=seed, store=store)
     if results is not None:
         seconds = time.monotonic() - started

@@ -1,8 +1,8 @@
 """Senses of a word: its occurrences in a text, grouped by their vectors in context.
 
-Only sentences that hold the word are tokenised and embedded. What a group is about is told by its
-most typical occurrences, those nearest to its centre, and by the words that stand near more often
-there than in other groups.
+Only sentences that hold the word are tokenised and embedded. Each group is described by its most
+typical occurrences, those nearest to its centre, and by the words that are more frequent around
+them than in other groups.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from relmo.features.layers import Features, Layers
 from relmo.features.live import open_features
 from relmo.features.static import StaticVectors
 from relmo.features.store import FeatureStore
+from relmo.files import check_writable
 from relmo.inference.model_source import ModelLike
 from relmo.results import write_results
 from relmo.text.corpus import read_lines
@@ -87,7 +88,8 @@ class PairResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values as JSON writes them."""
-        return {**asdict(self), "best": self.best}
+        fields = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        return {**fields, "best": self.best}
 
 
 def probe_wic(
@@ -95,7 +97,7 @@ def probe_wic(
     dev: str | Path,
     test: str | Path,
     *,
-    model: ModelLike | None = "en",
+    model: ModelLike | None = None,
     static: str | Path | StaticVectors | None = None,
     store: FeatureStore | None = None,
     results: str | Path | None = None,
@@ -106,7 +108,7 @@ def probe_wic(
         train: a directory with *.data.txt and *.gold.txt, to choose thresholds on.
         dev: another one; its pairs also help to choose the thresholds for `test`.
         test: what to report.
-        model: a name, a path or a loaded model; None for static vectors alone.
+        model: a name, a path or a loaded model; "en" when neither it nor `static` is given.
         static: static vectors beside the model or alone.
         store: where vectors are kept; the user's cache when None.
         results: a file to write, in the form of `relmo.results`.
@@ -125,9 +127,11 @@ def probe_wic(
         ('layer 0', 'layer 1', 'layer 2', 'average', 'context')
     """
     started = time.monotonic()
+    if results is not None:
+        check_writable(Path(results))
     folders = (train, dev, test)
     parts = [read_pairs(folder) for folder in folders]
-    features = open_features(model, static)
+    features = open_features(model, static, default="en")
     found = compare_pairs(features, *parts, store=store)
     if results is not None:
         files = [path for folder in folders for path in sorted(Path(folder).glob("*.*.txt"))]

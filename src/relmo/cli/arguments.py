@@ -92,11 +92,6 @@ Threads = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 
 
-def model_beside(static: str | None, model: str | None) -> str | None:
-    """The model to use: the default one, unless only static vectors were given."""
-    return model or (None if static else ENGLISH)
-
-
 def use_threads(threads: int | None) -> None:
     """Set the number of PyTorch's threads."""
     if threads is not None:

@@ -55,13 +55,13 @@ def neighbours(
     from relmo.vectors.neighbours import neighbours
 
     arg.use_threads(threads)
-    name = arg.model_beside(static, model)
-    source = None if name is None else ModelSource(name, options, tokenizer)
     if "[" not in word:
         if corpus or index:
             raise ConfigError('Mark the word in a sentence to find occurrences: "The [cat] sat".')
-        return _show_words(neighbours(word, source, static=static, k=k), as_json)
-    if static or source is None:
+        chosen = None if model is None else ModelSource(model, options, tokenizer)
+        return _show_words(neighbours(word, chosen, static=static, k=k), as_json)
+    source = ModelSource(model or arg.ENGLISH, options, tokenizer)
+    if static:
         raise ConfigError("Static vectors do not depend on the sentence: leave --static out.")
     if (corpus is None) == (index is None):
         raise ConfigError("Give the text to search: either --corpus TEXT or --index DIR.")

@@ -44,12 +44,11 @@ def pos(
     from relmo.inference.model_source import ModelSource
 
     arg.use_threads(threads)
-    name = arg.model_beside(static, model)
     result = probe_pos(
         train,
         dev,
         test,
-        model=None if name is None else ModelSource(name, options),
+        model=None if model is None else ModelSource(model, options),
         static=static,
         epochs=epochs,
         seed=seed,
@@ -63,10 +62,6 @@ def show(result: ProbeResult | PairResult, as_json: bool, **more: tuple[float, f
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
-    rows = {
-        name: (on_dev, on_test)
-        for name, on_dev, on_test in zip(result.names, result.dev, result.test, strict=True)
-    }
     typer.echo(f"{'':<18}{'dev':>8}{'test':>8}")
-    for name, (on_dev, on_test) in (rows | more).items():
+    for name, (on_dev, on_test) in (result.rows | more).items():
         typer.echo(f"{name:<18}{on_dev:>8.2f}{on_test:>8.2f}")

@@ -39,12 +39,11 @@ def wic(
     from relmo.inference.model_source import ModelSource
 
     arg.use_threads(threads)
-    name = arg.model_beside(static, model)
     result = probe_wic(
         train,
         dev,
         test,
-        model=None if name is None else ModelSource(name, options),
+        model=None if model is None else ModelSource(model, options),
         static=static,
         results=output,
     )

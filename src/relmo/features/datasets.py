@@ -132,8 +132,11 @@ class DatasetDirectory:
         """What is there, the least recently used first. Other files are left alone."""
         if not self.path.is_dir():
             return []
-        with self._all_locked():
-            return self._datasets()
+        try:
+            with self._all_locked():
+                return self._datasets()
+        except DataError:  # a store that may only be read
+            return self._datasets() if self.path.is_dir() else []
 
     def make_room(self, n_bytes: int, name: str) -> None:
         """Remove data sets, the least recently used first, until one more fits.
@@ -282,6 +285,6 @@ def _try_lock(path: Path) -> FileLock | None:
     lock = FileLock(path, thread_local=False)  # may be released by another thread, or when deleted
     try:
         lock.acquire(timeout=0)
-    except Timeout:
+    except (Timeout, OSError):  # held by another process, or in a folder of another user
         return None
     return lock

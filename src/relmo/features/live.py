@@ -90,17 +90,23 @@ class FunctionFeatures:
 
 
 def open_features(
-    model: ModelLike | None, static: str | Path | StaticVectors | None = None
+    model: ModelLike | None,
+    static: str | Path | StaticVectors | None = None,
+    *,
+    default: str | None = None,
 ) -> list[Features]:
     """Open a model, static vectors or both, side by side.
 
     Args:
         model: a name, a path or a loaded model.
         static: as `StaticVectors.load` takes it, or loaded vectors.
+        default: the model to open where neither is given.
 
     Raises:
-        ConfigError: There is neither.
+        ConfigError: There is neither, and no default.
     """
+    if model is None and static is None:
+        model = default
     found: list[Features] = []
     if isinstance(model, Model):
         found.append(LiveFeatures(model))

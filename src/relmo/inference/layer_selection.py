@@ -35,8 +35,9 @@ class LayerSelection:
     def finish(self, vectors: Tensor) -> Array:
         """Turn the vectors of a sentence (K, tokens, 2P) into an array that stands on its own."""
         if self.mix is not None:
-            mask = torch.ones(vectors.shape[1], dtype=torch.bool)
-            return self.mix.combine(vectors, mask).numpy()
+            vectors = vectors.to(self.mix.weights.device)
+            mask = torch.ones(vectors.shape[1], dtype=torch.bool, device=vectors.device)
+            return self.mix.combine(vectors, mask).cpu().numpy()
         return (vectors[0] if self.single else vectors).numpy().copy()
 
 
@@ -66,18 +67,22 @@ def select_layers(layers: LayerSpec, n_outputs: int) -> LayerSelection:
         weights = torch.full((1, n_outputs), 1 / (n_outputs - 1))
         weights[0, 0] = 0.0
         return LayerSelection(1, True, weights)
-    single = layers == "top" or isinstance(layers, int)
+    single = layers == "top" or _is_number(layers)
     numbers: Any = [-1] if layers == "top" else [layers] if single else layers
     if not (
         isinstance(numbers, Sequence)
         and len(numbers) > 0
-        and all(isinstance(n, int) and -n_outputs <= n < n_outputs for n in numbers)
+        and all(_is_number(n) and -n_outputs <= n < n_outputs for n in numbers)
     ):
         raise ConfigError(
             f"layers is {layers!r}; choose all, top, average, lstm, a number from 0 to "
             f"{n_outputs - 1}, a list of them or a ScalarMix."
         )
     return LayerSelection(len(numbers), single, identity[list(numbers)])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def select_one_layer(layers: LayerSpec, n_outputs: int) -> LayerSelection:

@@ -168,7 +168,11 @@ class Model:
             if learns:
                 x: Tensor = self.bilm.encoder(batch.ids)
             else:
-                identity = _version(self.bilm.encoder.parameters())
+                device = next(self.bilm.parameters()).device.type
+                identity = (
+                    _version(self.bilm.encoder.parameters()),
+                    torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
+                )
                 x = self._cache.vectors(batch.ids, self.bilm.encoder, identity)
             index = torch.from_numpy(batch.index).to(x.device)
             layers, end = self.bilm.contextualize(x, index, batch.packing, state, mix)
@@ -325,14 +329,13 @@ class StatefulStream:
         self.state: BiLmState | None = None
 
     @torch.no_grad()
-    def embed(self, sentences: Sequence[Sentence], *, layers: LayerSpec = "average") -> list[Array]:
+    def embed(self, sentences: Iterable[Sentence], *, layers: LayerSpec = "average") -> list[Array]:
         """Embed every token of one batch; a sentence without tokens leaves its state alone."""
         selection = select_layers(layers, self._model.config.n_outputs)
         batch = self._model.batch(sentences)
-        before = self._widened(len(sentences))
-        packed = self._model.run(
-            batch, mix=selection.matrix, state=before.select(np.arange(len(sentences)))
-        )
+        n = len(batch.numbers)
+        before = self._widened(n)
+        packed = self._model.run(batch, mix=selection.matrix, state=before.select(np.arange(n)))
         full = np.flatnonzero(batch.packing.lengths > 2)
         if len(full):
             before.h[:, :, full] = packed.state.h[:, :, full]

@@ -41,6 +41,7 @@ class TokenCache:
         with self._lock:
             if weights_identity != self._identity:
                 self._slots.clear()
+                self._vectors = torch.empty(0)  # the new ones may be of another type or device
                 self._identity = weights_identity
             slots = [self._slots.get(key, -1) for key in keys]
             known = [row for row, slot in enumerate(slots) if slot >= 0]

@@ -58,7 +58,8 @@ class Highway(nn.Module):
             transform, gate = self.int8.apply(x).add_(biases).chunk(2, dim=1)
         else:
             transform, gate = self.transform(x), self.gate(x)
-        return torch.lerp(x, transform.relu(), gate.sigmoid())
+        # Under autocast the products are of another precision than x.
+        return torch.lerp(x, transform.relu().to(x.dtype), gate.sigmoid().to(x.dtype))
 
 
 class TokenEncoder(nn.Module):
@@ -216,6 +217,7 @@ class BiLm(nn.Module):
             (K, N, 2P), and the state in which each sentence ended.
         """
         n_kept = self.config.n_outputs if mix is None else len(mix)
+        mix = None if mix is None else mix.to(x)
         both = np.stack([packing.forward, packing.backward])  # (2, N)
         order = torch.from_numpy(both).to(x.device)
         result = x.new_empty(n_kept, len(index), self.config.output_dim)

@@ -250,7 +250,8 @@ class BiLmLearner:
             carried = part_of(state, "carried")
             n, rank = self._carried.h.shape[2], self._world.rank
             own = np.arange(rank * n, (rank + 1) * n)
-            self._carried = BiLmState(carried["h"], carried["c"]).select(own)
+            h, c = (carried[name].to(self._world.device) for name in ("h", "c"))
+            self._carried = BiLmState(h, c).select(own)
 
     def _weights(self) -> dict[str, Tensor]:
         """All that is trained, by its names in `state`."""

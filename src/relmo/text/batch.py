@@ -121,6 +121,11 @@ def _distinct_ids(
                 f"Character ids are {sentence.dtype} {list(sentence.shape)}; this model reads "
                 f"integers (tokens, {begin.shape[1]})."
             )
+        if len(sentence) and not 0 <= sentence.min() <= sentence.max() < scheme.n_characters:
+            raise DataError(
+                f"Character ids go from {sentence.min()} to {sentence.max()}; this model knows "
+                f"those from 0 to {scheme.n_characters - 1}."
+            )
     flat = np.concatenate([part for s in sentences for part in (begin, s, end)]).astype(np.int64)
     distinct, index = np.unique(flat, axis=0, return_inverse=True)
     return TokenIds(distinct, None), index.reshape(-1)

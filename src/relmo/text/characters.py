@@ -46,6 +46,11 @@ class CharacterScheme(Protocol):
     begin: str
     end: str
 
+    @property
+    def n_characters(self) -> int:
+        """Number of distinct character ids."""
+        ...
+
     def encode(self, tokens: Sequence[str]) -> TokenIds:
         """Return one row of ids per token."""
         ...
@@ -61,6 +66,8 @@ class ByteCharacters:
     begin = "<S>"
     end = "</S>"
     _boundaries = MappingProxyType({begin: BEGIN_SENTENCE, end: END_SENTENCE})
+
+    n_characters = PADDING + 1
 
     def __init__(self, max_characters: int = 50) -> None:
         self.max_characters = max_characters

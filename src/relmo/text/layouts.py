@@ -201,8 +201,8 @@ class Segments(Layout):
         builder = BatchBuilder(self.scheme)
         for segment in own or segments[:1]:
             pieces = [self._tokens(span, epoch) for span in segment]
-            for (read, ahead), (read_last, last) in zip(pieces, reversed(pieces), strict=True):
-                builder.add(read[:-1], read_last[:0:-1], ahead[1:], last[-2::-1])
+            for (read, tokens), (read_last, last) in zip(pieces, reversed(pieces), strict=True):
+                builder.add(read[:-1], read_last[:0:-1], tokens[1:], last[-2::-1])
         lengths = [sum(span.n_tokens for span in segment) for segment in own or segments[:1]]
         batch = builder.build(lengths, self.vocabulary, seed)
         if own:

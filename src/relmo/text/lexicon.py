@@ -69,6 +69,7 @@ class LexiconCharacters:
     def __init__(self, lexicon: Lexicon, max_characters: int = 50) -> None:
         self.lexicon = lexicon
         self.max_characters = max_characters
+        self.n_characters = len(lexicon.characters)
         self._characters = {c: i for i, c in enumerate(lexicon.characters)}
         self._words = {w: i for i, w in enumerate(lexicon.words)}
 

@@ -267,13 +267,15 @@ class _Loop:
             self._give_up(f"Training broke down: {name} of {found}", best=False)
 
     def _give_up(self, what: str, *, best: bool) -> NoReturn:
+        advice = "Lower the learning rate (train.learning_rate) or clip gradients (train.clip_norm)"
+        if self.run is None:
+            raise TrainingError(f"{what} at step {self.state.step}. {advice}.")
         kept = "Nothing was saved yet"
-        if self.run is not None and self.run.last.exists():
+        if self.run.last.exists():
             good = self.run.best if best and self.run.best.exists() else self.run.last
             kept = f"The last good checkpoint is {good}"
         raise TrainingError(
-            f"{what} at step {self.state.step}. {kept}. Lower train.learning_rate or "
-            "train.clip_norm, and resume the run.",
+            f"{what} at step {self.state.step}. {kept}. {advice}, and resume the run.",
             settings=["resume"],
         )
 

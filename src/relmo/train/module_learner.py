@@ -30,8 +30,10 @@ ALONE = World()
 class ModuleLearner:
     """Trains a module; see `relmo.train.learner.Learner`.
 
-    The loop sets the learning rate; parameter groups may have a "rate_factor" that multiplies it.
-    Submodules stay in the mode, training or evaluation, in which they were given.
+    Optimizer, clipping and averaging are arguments here: `TrainConfig.optimizer`, `clip_norm`,
+    `clip_value` and `ema` are those of pre-training. The loop sets the learning rate; parameter
+    groups may have a "rate_factor" that multiplies it. Submodules stay in the mode, training or
+    evaluation, in which they were given.
 
     Args:
         module: what is trained, on the device of `world`.

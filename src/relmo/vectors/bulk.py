@@ -88,7 +88,7 @@ def embed_file(
         >>> relmo.embed_file("text.txt", "vectors.npz", "en", layers="top")
         EmbeddedFile(path='vectors.npz', sentences=2, tokens=7)
     """
-    check_sink(output)
+    check_sink(output, dtype)
     if workers < 1:
         raise ConfigError(f"workers is {workers}; expected 1 or more.", settings=["workers"])
     reader = TextReader(text, text_options, blank_lines=True)
@@ -174,6 +174,10 @@ def written_behind(write: Callable[P, None], n: int) -> Iterator[Callable[P, Non
 def _embed_in_processes(
     model: Model, pools: Iterable[list[Line]], layers: LayerSpec, workers: int
 ) -> Iterator[tuple[list[Line], list[Array]]]:
+    if next(model.bilm.parameters()).device.type != "cpu":
+        raise ConfigError(
+            "Several processes embed on the CPU only: load the model there, or use 1."
+        )
     executor = ProcessPoolExecutor(
         workers,
         mp_context=torch.multiprocessing.get_context("spawn"),

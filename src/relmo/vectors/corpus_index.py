@@ -257,7 +257,7 @@ def search_corpus(
     loaded = open_model(model)
     parse_marked(sentence, loaded.tokenize)  # mistakes show before the text is embedded
     options = IndexOptions(layers)
-    with tempfile.TemporaryDirectory(prefix="relmo-index-") as folder:
+    with tempfile.TemporaryDirectory(prefix="relmo-index-", ignore_cleanup_errors=True) as folder:
         where = Path(folder, "index")
         index = build_index(corpus, where, loaded, options=options, text_options=text_options)
         return search_index(sentence, index, loaded, k=k)

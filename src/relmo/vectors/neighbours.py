@@ -60,7 +60,7 @@ class Neighbours:
 
 def neighbours(
     word: str,
-    model: ModelLike | None = "en",
+    model: ModelLike | None = None,
     *,
     static: str | Path | StaticVectors | None = None,
     k: int = 10,
@@ -72,7 +72,7 @@ def neighbours(
 
     Args:
         word: a word, known to the model or not.
-        model: a name, a path or a loaded model; None compares by static vectors alone.
+        model: a name, a path or a loaded model; "en" when neither it nor `static` is given.
         static: static vectors, or the file to load them from.
         k: number of neighbours by each kind of vector.
 
@@ -89,6 +89,8 @@ def neighbours(
         raise ConfigError("Expected a word, found an empty one. Give a word.")
     if isinstance(static, str | Path):
         static = StaticVectors.load(static)
+    if model is None and static is None:
+        model = "en"
     loaded = None if model is None else open_model(model)
     return Neighbours(word, nearest_by_kind(word, k, model=loaded, static=static))
 

@@ -28,8 +28,12 @@ _ROW_GROUP = 1 << 25  # bytes of vectors per row group of parquet
 _POWERS = np.array([10.0**n for n in range(23)])  # exact in float64
 
 
-def check_sink(path: str | Path) -> None:
-    """Raise the errors that `open_sink` would raise for this path, before any work is done."""
+def check_sink(path: str | Path, dtype: str = "float32") -> None:
+    """Raise the errors that `open_sink` would raise for these, before any work is done."""
+    if dtype not in _DTYPES:
+        raise ConfigError(
+            f"Unknown dtype {dtype!r}: expected {' or '.join(_DTYPES)}.", settings=["dtype"]
+        )
     suffix = Path(path).suffix.lower()
     if str(path) == "-":
         return
@@ -43,9 +47,7 @@ def check_sink(path: str | Path) -> None:
 @contextmanager
 def open_sink(path: str | Path, *, dtype: str = "float32") -> Iterator["Sink"]:
     """Open a vector file, or standard output for "-"; the file appears when the block succeeds."""
-    check_sink(path)
-    if dtype not in _DTYPES:
-        raise ConfigError(f"Unknown dtype {dtype!r}: expected {' or '.join(_DTYPES)}.")
+    check_sink(path, dtype)
     with ExitStack() as stack:
         if str(path) == "-":
             layout, directory = _jsonl, None

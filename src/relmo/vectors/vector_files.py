@@ -58,7 +58,7 @@ def read_embedded(
         model: the model. The first sentence is embedded again to check that it is the same one.
         layers: the layer to take, or their average.
     """
-    choice = select_layers(layers, model.config.n_outputs)
+    selection = select_layers(layers, model.config.n_outputs)
     checked = False
     for sentence, stored in read_vectors(path):
         tokens, vectors = _tokens(sentence, model), stored
@@ -66,8 +66,8 @@ def read_embedded(
             continue
         where = f"{path}, {' '.join(tokens)!r:.40}"
         if vectors.ndim == 3 and len(vectors) == model.config.n_outputs:
-            assert choice.matrix is not None
-            vectors = np.tensordot(choice.matrix[0].numpy(), vectors, 1)  # (tokens, D)
+            assert selection.matrix is not None
+            vectors = np.tensordot(selection.matrix[0].numpy(), vectors, 1)  # (tokens, D)
         if vectors.shape[-2:] != (len(tokens), model.config.output_dim) or vectors.ndim != 2:
             raise DataError(
                 f"{where}: found vectors of shape {list(stored.shape)} for {len(tokens)} tokens "
