@@ -154,7 +154,7 @@ def test_a_breakdown_names_the_checkpoint_to_go_on_from(tmp_path, base):
         pretrain(run, resume=True, settings=more, cache=cache)
     last = run / "checkpoints" / "last.safetensors"
     assert f"The last good checkpoint is {last}." in str(error.value)
-    assert "Lower train.learning_rate" in str(error.value)
+    assert "train.learning_rate" in str(error.value)
     assert last_checkpoint(run).values == good.values
     calm = ["train.epochs=4", "train.learning_rate=0.001"]
     assert pretrain(run, resume=True, settings=calm, cache=cache).reason == "epochs"
