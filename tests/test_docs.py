@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from typer.main import get_command
 
 import relmo
 from relmo.cli import app
+from relmo.config import TrainConfig
 from relmo.formats import WRITERS
 
 ROOT = Path(__file__).parents[1]
@@ -172,6 +174,21 @@ def test_python_page_has_every_public_name(name):
         expected = {f"relmo.{name}.{one}" for one in classes}
         assert len(expected) > 5
     assert expected <= headings
+
+
+@pytest.mark.parametrize("package", ["features", "train"])
+def test_python_page_has_what_a_task_needs(package):
+    headings = set(re.findall(r"^### (.+)$", TEXTS[PYTHON_PAGE], re.MULTILINE))
+    for name in import_module(f"relmo.{package}").__all__:
+        assert {f"relmo.{name}", f"relmo.{package}.{name}"} & headings, name
+    assert {"relmo.config.TrainConfig", "relmo.train.optim.Clipping"} <= headings
+    fields = set(re.findall(r"^- `(\w+)`", entry("relmo.config.TrainConfig"), re.MULTILINE))
+    assert fields == set(TrainConfig.model_fields)
+
+
+def entry(name):
+    """What the Python page says of a name."""
+    return TEXTS[PYTHON_PAGE].split(f"### {name}\n")[1].split("\n### ")[0]
 
 
 def doctests(name):
