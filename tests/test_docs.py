@@ -193,11 +193,17 @@ def entry(name):
 
 def doctests(name):
     """The examples in the docstring of a public name and of its methods."""
-    found = doctest.DocTestFinder(exclude_empty=True).find(getattr(relmo, name), f"relmo.{name}")
+    home, _, attribute = f"relmo.{name}".rpartition(".")
+    value = getattr(import_module(home), attribute)
+    found = doctest.DocTestFinder(exclude_empty=True).find(value, f"relmo.{name}")
     return [test for test in found if test.examples]
 
 
-@pytest.mark.parametrize("name", relmo.__all__)
+OF_TASKS = ("features.LiveFeatures", "features.FunctionFeatures", "features.FeatureStore")
+OF_TASKS += ("train.ModuleLearner", "train.Examples", "train.RunDirectory")
+
+
+@pytest.mark.parametrize("name", [*relmo.__all__, *OF_TASKS])
 def test_docstring_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.setenv("RELMO_OFFLINE", "1")
     monkeypatch.setenv("RELMO_CACHE", str(tmp_path / "cache"))

@@ -168,7 +168,8 @@ class ObjectiveConfig(_Values):
 class TrainConfig(_Values):
     """How anything is trained. Of the limits, the first to be reached ends training.
 
-    Settings that do not fit are refused with pydantic's `ValidationError`, a `ValueError`.
+    Settings that do not fit are refused with pydantic's `ValidationError`, a `ValueError`;
+    `relmo.config.parse_config(TrainConfig, {"epochs": 3}, "my task")` raises a `ConfigError`.
 
     Attributes:
         optimizer: "adam" or "adagrad", of pre-training; a `ModuleLearner` is given its own.

@@ -47,6 +47,14 @@ class FeatureStore:
     Attributes:
         directory: where the data sets are.
         max_bytes: what all of them may take; the least recently used one goes first.
+
+    Example:
+        >>> import relmo
+        >>> from relmo.features import FeatureStore
+        >>> sentences = [["A", "cat", "."], ["Yes"]]
+        >>> stored = FeatureStore("my-store").open(relmo.load("en"), sentences)
+        >>> stored.batch([["Yes"]]).values.shape
+        torch.Size([3, 1, 1, 512])
     """
 
     def __init__(

@@ -38,6 +38,7 @@ class Examples(Generic[Example]):
         world: the processes that train together; each gets every size-th example of a batch.
 
     Example:
+        >>> from relmo.train import Examples
         >>> data = Examples(["a", "bb", "cc", "d"], " ".join, batch_size=2, seed=1)
         >>> batches = data.batches({})
         >>> next(batches)[1], next(batches)[1]

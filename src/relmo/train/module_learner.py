@@ -51,8 +51,7 @@ class ModuleLearner:
     Example:
         >>> import torch
         >>> from relmo.config import TrainConfig
-        >>> from relmo.train.loop import Metric, train
-        >>> from relmo.train.examples import Examples
+        >>> from relmo.train import Examples, Metric, ModuleLearner, train
         >>> _ = torch.manual_seed(0)
         >>> net = torch.nn.Linear(1, 1)
         >>> learner = ModuleLearner(

@@ -55,6 +55,14 @@ class RunDirectory:
         metrics: metrics.jsonl, one row every few steps.
         last: the checkpoint to resume from.
         best: the checkpoint of the best validation.
+
+    Example:
+        >>> from relmo.train import RunDirectory
+        >>> run = RunDirectory("my-run")
+        >>> with run.opened("hidden = 32", resume=False):
+        ...     pass  # train(learner, data, config, run)
+        >>> run.config.read_text()
+        'hidden = 32'
     """
 
     def __init__(self, path: str | Path) -> None:
