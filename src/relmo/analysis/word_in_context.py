@@ -126,10 +126,9 @@ def probe_wic(
         >>> relmo.probe_wic("wic", "wic", "wic", model="en").names
         ('layer 0', 'layer 1', 'layer 2', 'average', 'context')
     """
-    started = time.monotonic()
+    started, folders = time.monotonic(), (train, dev, test)
     if results is not None:
         check_writable(Path(results))
-    folders = (train, dev, test)
     parts = [read_pairs(folder) for folder in folders]
     features = open_features(model, static, default="en")
     found = compare_pairs(features, *parts, store=store)

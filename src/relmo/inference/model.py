@@ -164,7 +164,7 @@ class Model:
             state: where the LSTMs start from; zeros when None.
         """
         learns = self.bilm.learns
-        with torch.set_grad_enabled(learns):
+        with torch.set_grad_enabled(learns), self.bilm.own_precision():
             if learns:
                 x: Tensor = self.bilm.encoder(batch.ids)
             else:

@@ -9,6 +9,7 @@ Nothing here keeps state between calls: what an LSTM remembers goes in and comes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
 
@@ -177,11 +178,18 @@ class BiLm(nn.Module):
 
     def forward(self, batch: Batch, state: BiLmState | None = None) -> BiLmOutput:
         """All layers of a batch of sentences, boundaries included, padded for a network on top."""
-        with torch.set_grad_enabled(self.learns):
+        with torch.set_grad_enabled(self.learns), self.own_precision():
             x = self.encoder(batch.ids)  # (U, P)
             index = torch.from_numpy(batch.index).to(x.device)
             layers, state = self.contextualize(x, index, batch.packing, state)  # (L+1, N, 2P)
             return Packed(layers, batch.packing.lengths, state).padded()
+
+    def own_precision(self) -> AbstractContextManager[object]:
+        """Leave autocast to CUDA: on a CPU the fused passes compute in the weights' precision."""
+        on_cpu = next(self.parameters()).device.type == "cpu"
+        if on_cpu and torch.is_autocast_enabled("cpu"):
+            return torch.autocast("cpu", enabled=False)
+        return nullcontext()
 
     @property
     def learns(self) -> bool:
