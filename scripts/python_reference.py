@@ -9,7 +9,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel
 
 import relmo
 
@@ -37,8 +39,8 @@ signatures,
 | `Array` | a NumPy array of floating-point numbers |
 """
 
-# Every name of `relmo.__all__`, and what its functions take and return. "module:name" is not
-# exported by relmo itself.
+# Every name of `relmo.__all__`, `relmo.features.__all__` and `relmo.train.__all__`, and what their
+# functions take and return. "module:name" is not exported by relmo itself.
 SECTIONS = {
     "Load and embed": """
         load Model relmo.inference.model:StatefulStream ModelSource
@@ -61,15 +63,21 @@ SECTIONS = {
         measure_recall relmo.vectors.corpus_index:Recall StaticVectors
     """,
     "Probe the layers": """
-        probe_pos relmo.analysis.probes:ProbeResult
+        probe_pos relmo.analysis.probes:probe_tags
+        relmo.text.conllu:TaggedSentence relmo.text.conllu:read_conllu
+        relmo.analysis.probes:ProbeResult
         probe_wic relmo.analysis.word_in_context:PairResult
     """,
     "Train on top": """
         BiLm relmo.model.output:BiLmOutput relmo.model.output:BiLmState relmo.model.output:Packed
-        ScalarMix relmo.features.layers:Features relmo.features.layers:Layers
-        relmo.features.store:FeatureStore relmo.features.store:StoredFeatures
-        relmo.train.loop:train relmo.train.loop:Outcome relmo.train.module_learner:ModuleLearner
-        relmo.train.examples:Examples relmo.train.learner:Metric
+        ScalarMix
+        relmo.features:Features relmo.features:Layers relmo.features:LiveFeatures
+        relmo.features:FunctionFeatures relmo.features:open_features
+        relmo.features:FeatureStore relmo.features:StoredFeatures
+        relmo.train:train relmo.config:TrainConfig relmo.train:Outcome
+        relmo.train:ModuleLearner relmo.train.optim:Clipping relmo.train:Metric
+        relmo.train:Examples relmo.train:RunDirectory
+        relmo.train:Learner relmo.train:Step relmo.train:TrainingData
     """,
     "Pre-train": """
         pretrain relmo.presets:list_presets relmo.presets:read_preset
@@ -130,6 +138,9 @@ def _signature(value: Any, path: str) -> Iterator[str]:
         return
     signature = inspect.signature(value)
     parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    if inspect.isclass(value) and issubclass(value, BaseModel):  # types without their limits
+        types = get_type_hints(value)
+        parameters = [p.replace(annotation=types[p.name]) for p in parameters]
     shown = _parameters(parameters)
     result = "" if inspect.isclass(value) else _result(signature)
     line = f"{path}({', '.join(shown)}){result}"
@@ -163,13 +174,19 @@ def _result(signature: inspect.Signature) -> str:
 
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])|(?<=\[)'|'(?=])", "", text)
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
+    if "Literal[" not in text:  # the names of types in quotes
+        text = re.sub(r"(?<=\[)'|'(?=])", "", text)
+    return re.sub(r"\bOptional\[(\w+)\]", r"\1 | None", text)
 
 
 def _value(default: Any) -> str:
     """A default; of a dataclass, what differs from the defaults of its fields."""
     if not is_dataclass(default):
-        return "..." if repr(default).startswith("<") else repr(default)
+        if inspect.isbuiltin(default) or inspect.isfunction(default):
+            return str(default.__name__)
+        unordered = isinstance(default, frozenset)
+        return "..." if unordered or repr(default).startswith("<") else repr(default)
     set_fields = [
         f"{field.name}={getattr(default, field.name)!r}"
         for field in fields(default)

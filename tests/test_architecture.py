@@ -277,6 +277,15 @@ def test_every_verb_shows_an_example(verb):
     assert f"relmo {verb}" in examples
 
 
+def test_every_command_of_a_group_shows_an_example():
+    groups = {v: c.commands for v, c in get_command(app).commands.items() if hasattr(c, "commands")}
+    assert {"index", "cache", "probe"} <= groups.keys()
+    for verb, commands in groups.items():
+        for name, command in commands.items():
+            _, _, examples = command.help.partition("[bold]Examples[/bold]")
+            assert f"relmo {verb} {name}" in examples
+
+
 def test_every_verb_has_its_own_file():
     assert {f"cli/{verb}.py" for verb in VERBS} <= set(TREES)
 

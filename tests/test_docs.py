@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from typer.main import get_command
 
 import relmo
 from relmo.cli import app
+from relmo.config import TrainConfig
 from relmo.formats import WRITERS
 
 ROOT = Path(__file__).parents[1]
@@ -174,13 +176,34 @@ def test_python_page_has_every_public_name(name):
     assert expected <= headings
 
 
+@pytest.mark.parametrize("package", ["features", "train"])
+def test_python_page_has_what_a_task_needs(package):
+    headings = set(re.findall(r"^### (.+)$", TEXTS[PYTHON_PAGE], re.MULTILINE))
+    for name in import_module(f"relmo.{package}").__all__:
+        assert {f"relmo.{name}", f"relmo.{package}.{name}"} & headings, name
+    assert {"relmo.config.TrainConfig", "relmo.train.optim.Clipping"} <= headings
+    fields = set(re.findall(r"^- `(\w+)`", entry("relmo.config.TrainConfig"), re.MULTILINE))
+    assert fields == set(TrainConfig.model_fields)
+
+
+def entry(name):
+    """What the Python page says of a name."""
+    return TEXTS[PYTHON_PAGE].split(f"### {name}\n")[1].split("\n### ")[0]
+
+
 def doctests(name):
     """The examples in the docstring of a public name and of its methods."""
-    found = doctest.DocTestFinder(exclude_empty=True).find(getattr(relmo, name), f"relmo.{name}")
+    home, _, attribute = f"relmo.{name}".rpartition(".")
+    value = getattr(import_module(home), attribute)
+    found = doctest.DocTestFinder(exclude_empty=True).find(value, f"relmo.{name}")
     return [test for test in found if test.examples]
 
 
-@pytest.mark.parametrize("name", relmo.__all__)
+OF_TASKS = ("features.LiveFeatures", "features.FunctionFeatures", "features.FeatureStore")
+OF_TASKS += ("train.ModuleLearner", "train.Examples", "train.RunDirectory")
+
+
+@pytest.mark.parametrize("name", [*relmo.__all__, *OF_TASKS])
 def test_docstring_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.setenv("RELMO_OFFLINE", "1")
     monkeypatch.setenv("RELMO_CACHE", str(tmp_path / "cache"))

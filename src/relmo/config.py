@@ -166,15 +166,30 @@ class ObjectiveConfig(_Values):
 
 
 class TrainConfig(_Values):
-    """How anything is trained. Of the limits the first to be reached ends training.
+    """How anything is trained. Of the limits, the first to be reached ends training.
 
-    `epochs`, `max_tokens` (units of the learner, words in pre-training) and `max_minutes` are
-    limits; `patience` stops early after as many validations without a better one. Validation comes
-    every `validate_every` steps or, where given, every `validate_epochs` epochs. The learning rate
-    rises for `warmup` steps; `decay` is its schedule after that. "plateau" multiplies it by
-    `plateau_factor` after `plateau_patience` validations without a better one. Gradients are
-    clipped to a norm, to a value, or both. `ema` is the decay of an exponential moving average of
-    the weights, which then is what is evaluated and exported.
+    Settings that do not fit are refused with pydantic's `ValidationError`, a `ValueError`;
+    `relmo.config.parse_config(TrainConfig, {"epochs": 3}, "my task")` raises a `ConfigError`.
+
+    Attributes:
+        optimizer: "adam" or "adagrad", of pre-training; a `ModuleLearner` is given its own.
+        learning_rate: after the warm-up.
+        warmup: steps in which the learning rate rises.
+        decay: the learning-rate schedule after that: "none", "cosine", "linear" or "plateau".
+        plateau_factor: what "plateau" multiplies the learning rate by.
+        plateau_patience: validations without a better one until it does so.
+        clip_norm: of all gradients together, in pre-training; a `ModuleLearner` has `clip`.
+        clip_value: of every single gradient, likewise.
+        ema: decay of an exponential moving average of the weights, which then is what is evaluated
+            and exported, in pre-training; a `ModuleLearner` has its own.
+        epochs: limit.
+        max_tokens: limit in units of the learner, which are words in pre-training.
+        max_minutes: limit.
+        validate_every: steps between validations.
+        validate_epochs: epochs between validations, instead of `validate_every`.
+        patience: early stopping: so many validations without a better one end training.
+        checkpoint_minutes: between checkpoints.
+        seed: of dropout and whatever else is random in a step.
     """
 
     optimizer: Literal["adam", "adagrad"] = "adam"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from relmo.errors import ConfigError, DataError, FormatError, RelmoWarning
 from relmo.features import datasets, fill
 from relmo.features.layers import Layers
+from relmo.features.live import LiveFeatures
 from relmo.features.manifest import MANIFEST, Manifest
 from relmo.features.store import FeatureStore, default_directory
 
@@ -50,6 +51,24 @@ def is_stored(stored, live, sentences=SENTENCES, dtype=torch.float16):
     found = [stored.batch(sentences, boundaries=b).values for b in (False, True)]
     expected = [stored_values(live, sentences, dtype, b) for b in (False, True)]
     return all(map(torch.equal, found, expected))
+
+
+# ---- what can be opened -------------------------------------------------------------------------
+
+
+def test_a_model_is_opened_as_its_live_features(store, tiny):
+    live = LiveFeatures(tiny)
+    opened = store.open(tiny, SENTENCES)
+    assert opened.identity == live.identity
+    assert opened.folder == store.open(live, SENTENCES).folder
+    assert is_stored(opened, live)
+
+
+@pytest.mark.parametrize("given", ["en", [FakeFeatures()]])
+def test_what_is_no_features_is_refused(store, given):
+    said = f"{type(given).__name__} is no kind of features: it has no name, identity"
+    with pytest.raises(ConfigError, match=said):
+        store.open(given, SENTENCES)
 
 
 # ---- the same vectors ---------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """A task in one file: which words have a capital inside their sentence? MODEL RUN [--resume]"""
 
 import sys
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -48,7 +47,7 @@ def run_task(model, folder, *, resume=False, dev=SENTENCES[150:], **limits):
         optimizer=torch.optim.Adam(tagger.parameters()),
         decides=Metric("accuracy", higher_is_better=True),
     )
-    data, run = Examples(SENTENCES[:150], list, batch_size=16), RunDirectory(Path(folder))
+    data, run = Examples(SENTENCES[:150], list, batch_size=16), RunDirectory(folder)
     config = TrainConfig(learning_rate=0.02, validate_epochs=1, checkpoint_minutes=1e-9, **limits)
     with run.opened("", resume=resume):
         return tagger, train(learner, data, config, run, resume=resume, restore_best=True)

@@ -445,6 +445,42 @@ def test_an_optimizer_that_needs_a_closure_is_refused():
         regression(optimizer=torch.optim.LBFGS(net.parameters()))
 
 
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (lambda loss: loss, r"returned Tensor of shape \[\], expected the mean loss"),
+        (lambda loss: (loss,), r"returned \(Tensor of shape \[\]\)"),
+        (lambda loss: (loss.item(), 1), r"returned \(float, int\)"),
+        (lambda loss: (loss.expand(2), 2), r"returned \(Tensor of shape \[2\], int\)"),
+        (lambda loss: (loss, 1, 0.5), r"returned \(Tensor of shape \[\], int, float\)"),
+    ],
+)
+def test_a_loss_that_returns_something_else(returned, said):
+    learner, data = regression(loss=lambda module, x: returned(module(x).square().mean()))
+    with pytest.raises(TrainingError, match=f"^`loss` {said}"):
+        train(learner, data, TrainConfig(epochs=1))
+
+
+def test_an_evaluation_that_returns_something_else():
+    learner, data = regression(evaluate=lambda module: 0.5)
+    said = r"`evaluate` returned float, expected scores by name\. .* \{\"error\": 0\.5\}"
+    with pytest.raises(TrainingError, match=said):
+        train(learner, data, TrainConfig(epochs=1))
+
+
+def test_a_run_that_is_no_run_directory_or_is_not_open(tmp_path):
+    learner, data = regression()
+    config = TrainConfig(epochs=1)
+    with pytest.raises(ConfigError, match="`run` is of type str, expected a RunDirectory"):
+        train(learner, data, config, str(tmp_path))
+    run = RunDirectory(str(tmp_path / "run"))  # a string will do
+    assert run.last == tmp_path / "run" / "checkpoints" / "last.safetensors"
+    with pytest.raises(ConfigError, match=r"run is not open\. Train inside `with run\.opened"):
+        train(learner, data, config, run)
+    with run.opened("", resume=False):
+        assert train(learner, data, config, run).reason == "epochs"
+
+
 def test_a_checkpoint_of_another_module():
     learner, _ = build()
     other, _ = regression()

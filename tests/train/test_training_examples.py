@@ -119,3 +119,12 @@ def test_too_few_examples():
         build([], {"batch_size": 1})
     with pytest.raises(DataError, match="2 examples are too few for 3 processes"):
         build([1, 1], {"batch_size": 1}, world=World(0, 3))
+
+
+def test_tuples_need_a_length_where_it_limits_batches():
+    pairs = [(["a", "cat"], 1), (["yes"], 0)]
+    with pytest.raises(ConfigError, match=r"examples are tuples: len\(\) of one is 2"):
+        Examples(pairs, list, batch_length=4)
+    assert Examples(pairs, list, batch_length=4, length=len).total_length == 4
+    assert Examples(pairs, list, batch_length=4, length=lambda e: len(e[0])).total_length == 3
+    assert Examples([["a", "cat"], ["yes"]], list, batch_length=4).total_length == 3

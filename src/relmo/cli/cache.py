@@ -54,7 +54,9 @@ def clear(
     ] = None,
     as_json: arg.Json = False,
 ) -> None:
-    """Remove features and corpora, or what is named. What is in use stays; so do models.
+    """Remove features and corpora, or what is named. What is in use stays.
+
+    Downloaded models are removed only with --models.
 
     [bold]Examples[/bold]
 

@@ -51,7 +51,16 @@ def build(
     threads: arg.Threads = None,
     layer: arg.OldLayer = None,
 ) -> None:
-    """Build an index: one vector per word of the text, in context."""
+    """Build an index: one vector per word of the text, in context.
+
+    [bold]Examples[/bold]
+
+      relmo index build novels/ -o novels.index
+
+      relmo index build sentences.txt --lines -o my.index -m my-run/model --layers top
+
+      relmo index build vectors.hdf5 -o vectors.index --approximate
+    """
     from relmo.inference.model_source import ModelSource
     from relmo.text.corpus import read_lines
     from relmo.text.reading import TextOptions
@@ -81,7 +90,14 @@ def search(
     threads: arg.Threads = None,
     as_json: arg.Json = False,
 ) -> None:
-    """List the nearest occurrences of a word in its sentence."""
+    r"""List the nearest occurrences of a word in its sentence.
+
+    [bold]Examples[/bold]
+
+      relmo index search "Live in the \[present], not the past." -i novels.index
+
+      relmo index search "Live in the \[present], not the past." -i novels.index -k 20 --json
+    """
     from relmo.inference.model_source import ModelSource
     from relmo.vectors.corpus_index import search_index
 
@@ -99,7 +115,14 @@ def recall(
     ] = 200,
     as_json: arg.Json = False,
 ) -> None:
-    """Measure the recall of approximate search: the share of nearest occurrences it finds."""
+    """Measure the recall of approximate search: the share of nearest occurrences it finds.
+
+    [bold]Examples[/bold]
+
+      relmo index build novels/ -o novels.index --approximate
+
+      relmo index recall -i novels.index --queries 500
+    """
     from relmo.vectors.corpus_index import measure_recall
 
     found = measure_recall(index, k=k, queries=queries)

@@ -82,8 +82,8 @@ class Layers:
 class Features(Protocol):
     """One kind of vectors of tokens. Several kinds side by side are a list of them.
 
-    The vectors of a sentence depend on the sentence alone, not on the others of its batch. Where
-    there are several layers, layer 0 depends on the word alone.
+    To float32 rounding, the vectors of a sentence depend on the sentence alone, not on the others
+    of its batch. Where there are several layers, layer 0 depends on the word alone.
     """
 
     @property

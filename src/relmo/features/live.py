@@ -25,6 +25,7 @@ class LiveFeatures:
 
     Example:
         >>> import relmo
+        >>> from relmo.features import LiveFeatures
         >>> features = LiveFeatures(relmo.load("en"), "en")
         >>> features.batch([["A", "cat", "."], ["Yes"]]).values.shape
         torch.Size([3, 2, 3, 512])
@@ -71,6 +72,7 @@ class FunctionFeatures:
 
     Example:
         >>> import numpy as np
+        >>> from relmo.features import FunctionFeatures
         >>> def embed(sentences):
         ...     return [np.array([[[len(token)] for token in s]], np.float32) for s in sentences]
         >>> features = FunctionFeatures("length", "length-1", 1, 1, embed)

@@ -32,9 +32,13 @@ from relmo.features import datasets
 from relmo.features.datasets import TABLE_SUFFIX, VERIFIED, DatasetDirectory, Reader
 from relmo.features.fill import INDEX, KIND, VALUES, Fill, dataset_settings, table_layout
 from relmo.features.layers import Features, Layers, Sentences
+from relmo.features.live import LiveFeatures
 from relmo.features.manifest import DTYPES, MANIFEST, Manifest, Table
 from relmo.features.plan import Hashes, Plan, hash_sentences
 from relmo.formats.published import cache_directory
+from relmo.inference.model import Model
+
+_MEMBERS = ("name", "identity", "n_layers", "dim", "batch")  # of `Features`
 
 
 class FeatureStore:
@@ -43,6 +47,14 @@ class FeatureStore:
     Attributes:
         directory: where the data sets are.
         max_bytes: what all of them may take; the least recently used one goes first.
+
+    Example:
+        >>> import relmo
+        >>> from relmo.features import FeatureStore
+        >>> sentences = [["A", "cat", "."], ["Yes"]]
+        >>> stored = FeatureStore("my-store").open(relmo.load("en"), sentences)
+        >>> stored.batch([["Yes"]]).values.shape
+        torch.Size([3, 1, 1, 512])
     """
 
     def __init__(
@@ -62,7 +74,7 @@ class FeatureStore:
 
     def open(
         self,
-        features: Features,
+        features: Features | Model,
         sentences: Sentences,
         *,
         dtype: str = "float16",
@@ -73,7 +85,7 @@ class FeatureStore:
         Only one process computes; others that need the same data set wait for it.
 
         Args:
-            features: what to compute with, if need be.
+            features: what to compute with, if need be; of a loaded model, its `LiveFeatures`.
             sentences: tokenised, in any order; one that comes twice is stored once. Give the
                 training, development and test part at once, as one data set.
             dtype: "float16" or "float32".
@@ -81,10 +93,12 @@ class FeatureStore:
                 data set is first opened after it was filled.
 
         Raises:
+            ConfigError: `features` are no features, or there is no such `dtype`.
             DataError: The store is too small, the disk is full, or a sentence is not tokens.
         """
         if dtype not in VALUES:
             raise ConfigError(f"dtype is {dtype!r:.40}; choose from {', '.join(VALUES)}.")
+        features = _as_features(features)
         hashes = hash_sentences(sentences)
         distinct = np.unique(hashes)
         name = _dataset_name(features, dtype, distinct)
@@ -216,6 +230,19 @@ class StoredFeatures:
             )
         spans: IntArray = self._tables["spans"][places]
         return spans
+
+
+def _as_features(given: Features | Model) -> Features:
+    if isinstance(given, Model):
+        return LiveFeatures(given)
+    missing = [name for name in _MEMBERS if not hasattr(given, name)]
+    if missing:
+        raise ConfigError(
+            f"{type(given).__name__} is no kind of features: it has no {', '.join(missing)}. "
+            "Give a loaded model, LiveFeatures, StaticVectors or FunctionFeatures; "
+            "of a list that open_features gave, open one at a time."
+        )
+    return given
 
 
 def _dataset_name(features: Features, dtype: str, hashes: Hashes) -> str:

@@ -31,11 +31,14 @@ class Examples(Generic[Example]):
         batch_size: examples per batch, at most.
         batch_length: padded length per batch, at most: number of examples times the longest. A
             longer example has a batch to itself.
-        length: of an example.
+        length: of an example, by default `len`. Of a tuple such as (tokens, label) that is the
+            number of its parts, so tuples with `batch_length` need a `length`:
+            `lambda example: len(example[0])`. It also decides which examples come together.
         seed: of the order.
         world: the processes that train together; each gets every size-th example of a batch.
 
     Example:
+        >>> from relmo.train import Examples
         >>> data = Examples(["a", "bb", "cc", "d"], " ".join, batch_size=2, seed=1)
         >>> batches = data.batches({})
         >>> next(batches)[1], next(batches)[1]
@@ -51,7 +54,7 @@ class Examples(Generic[Example]):
         *,
         batch_size: int | None = None,
         batch_length: int | None = None,
-        length: Callable[[Any], int] = len,
+        length: Callable[[Any], int] | None = None,
         seed: int = 0,
         world: World | None = None,
     ) -> None:
@@ -63,6 +66,7 @@ class Examples(Generic[Example]):
                 f"Batches of {batch_size} examples and a length of {batch_length}: give at least "
                 "one of batch_size and batch_length, 1 or more."
             )
+        length = _check_length(length, examples[0], batch_length)
         self._examples, self._collate, self._seed = examples, collate, seed
         self._batch_size, self._batch_length = batch_size, batch_length
         self._lengths = np.array([length(example) for example in examples], dtype=np.int64)
@@ -138,3 +142,15 @@ class Examples(Generic[Example]):
         if len(starts) > 1 and len(numbers) - starts[-1] < at_least:
             starts.pop()  # the rest is too short for a batch of its own
         return np.split(numbers, starts[1:])
+
+
+def _check_length(
+    length: Callable[[Any], int] | None, first: Any, batch_length: int | None
+) -> Callable[[Any], int]:
+    if length is None and batch_length is not None and isinstance(first, tuple):
+        raise ConfigError(
+            f"The examples are tuples: len() of one is {len(first)}, whatever its parts hold, so "
+            "batch_length has nothing to go by. Give the length of an example, for instance "
+            "length=lambda example: len(example[0])."
+        )
+    return length or len

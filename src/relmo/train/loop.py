@@ -112,11 +112,11 @@ def train(
         report: columns of metrics.jsonl and the note beside the progress bar.
 
     Raises:
+        ConfigError: `run` is no run directory, or was not opened.
         Interrupted: after SIGTERM or Ctrl-C, everything saved. A second Ctrl-C leaves at once.
         TrainingError: when the loss is not finite any more, or training diverges.
     """
-    if run is None and (resume or tensorboard):
-        raise ConfigError("Resuming and TensorBoard need a run directory. Give `run`.")
+    _check_run(run, world, needed=resume or tensorboard)
     with ExitStack() as stack:
         stack.enter_context(torch_settings_kept())
         state = _restore(learner, run, world) if resume and run else TrainState()
@@ -277,6 +277,23 @@ class _Loop:
         raise TrainingError(
             f"{what} at step {self.state.step}. {kept}. {advice}, and resume the run.",
             settings=["resume"],
+        )
+
+
+def _check_run(run: RunDirectory | None, world: World, *, needed: bool) -> None:
+    if run is None:
+        if needed:
+            raise ConfigError("Resuming and TensorBoard need a run directory. Give `run`.")
+        return
+    if not isinstance(run, RunDirectory):
+        raise ConfigError(
+            f"`run` is of type {type(run).__name__}, expected a RunDirectory. "
+            "Give RunDirectory(path), opened."
+        )
+    if world.is_first and not run.last.parent.is_dir():
+        raise ConfigError(
+            f"The run directory {run.path} is not open. "
+            'Train inside `with run.opened("", resume=False):`.'
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relmo.errors import CheckpointError, ConfigError
+from relmo.errors import CheckpointError, ConfigError, TrainingError
 from relmo.train.ema import MovingAverage
 from relmo.train.learner import Metric, Step
 from relmo.train.optim import (
@@ -51,8 +51,7 @@ class ModuleLearner:
     Example:
         >>> import torch
         >>> from relmo.config import TrainConfig
-        >>> from relmo.train.loop import Metric, train
-        >>> from relmo.train.examples import Examples
+        >>> from relmo.train import Examples, Metric, ModuleLearner, train
         >>> _ = torch.manual_seed(0)
         >>> net = torch.nn.Linear(1, 1)
         >>> learner = ModuleLearner(
@@ -98,7 +97,7 @@ class ModuleLearner:
     def learn(self, batch: Any, rate: float) -> Step:
         """Make one update from this process's part of a batch."""
         self._optimizer.zero_grad()
-        loss, n_units, *extra = self._loss(self._wrapped, batch)
+        loss, n_units, *extra = _checked_loss(self._loss(self._wrapped, batch))
         totals = torch.tensor([n_units, n_units * float(loss.detach())], dtype=torch.float64)
         self._world.sum(totals)
         n_all = int(totals[0])
@@ -118,7 +117,13 @@ class ModuleLearner:
     def evaluate(self) -> Mapping[str, float]:
         """Scores of the module, with averaged weights if there are any."""
         with self.evaluating() as module:
-            return self._evaluate(module)
+            scores = self._evaluate(module)
+        if not isinstance(scores, Mapping):
+            raise TrainingError(
+                f"`evaluate` returned {_kind(scores)}, expected scores by name. "
+                f'Return a dict such as {{"{self.decides.name}": 0.5}}.'
+            )
+        return scores
 
     @contextmanager
     def evaluating(self) -> Iterator[nn.Module]:
@@ -164,6 +169,30 @@ class ModuleLearner:
                 parameter.grad = parameter.grad.coalesce()
         found = [p.grad for p in self._parameters if p.grad is not None]
         return [grad.values() if grad.is_sparse else grad for grad in found]
+
+
+def _checked_loss(found: Any) -> tuple[Any, ...]:
+    """What a loss function returned, if it is what the learner expects."""
+    if (
+        isinstance(found, tuple)
+        and len(found) in (2, 3)
+        and isinstance(found[0], Tensor)
+        and found[0].numel() == 1
+        and isinstance(found[-1], Mapping) == (len(found) == 3)
+    ):
+        return found
+    parts = f"({', '.join(map(_kind, found))})" if isinstance(found, tuple) else _kind(found)
+    raise TrainingError(
+        f"`loss` returned {parts}, expected the mean loss (a tensor of one number), the number "
+        "of units that it is the mean of and, if wanted, a dict of extra columns. "
+        "Return a tuple such as (loss, len(batch))."
+    )
+
+
+def _kind(value: Any) -> str:
+    """The type of a value, for messages; of a tensor, its shape too."""
+    shape = f" of shape {list(value.shape)}" if isinstance(value, Tensor) else ""
+    return f"{type(value).__name__}{shape}"
 
 
 def part_of(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:

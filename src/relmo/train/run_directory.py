@@ -47,10 +47,26 @@ MAY_CHANGE = frozenset(
 
 
 class RunDirectory:
-    """The files of one training run, by name; nothing is touched until it is opened."""
+    """The files of one training run, by name; nothing is touched until it is opened.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Attributes:
+        path: the directory itself.
+        config: config.toml, every setting.
+        metrics: metrics.jsonl, one row every few steps.
+        last: the checkpoint to resume from.
+        best: the checkpoint of the best validation.
+
+    Example:
+        >>> from relmo.train import RunDirectory
+        >>> run = RunDirectory("my-run")
+        >>> with run.opened("hidden = 32", resume=False):
+        ...     pass  # train(learner, data, config, run)
+        >>> run.config.read_text()
+        'hidden = 32'
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path = Path(path)
         self.config = path / "config.toml"
         self.environment = path / "environment.json"
         self.metrics = path / "metrics.jsonl"

@@ -106,7 +106,7 @@ class VectorIndex:
         """The k nearest occurrences of each query (Q, D), best first.
 
         Args:
-            queries: vectors; their length does not matter, but must not be zero.
+            queries: vectors of any norm but zero: only their directions count.
             k: number of hits per query.
             without: tokens of a sentence to leave out, such as the one that the query comes from.
             exact: search exactly, even if the index has approximate search.
