@@ -6,8 +6,8 @@ import pytest
 from conftest import close
 from tolerance import network_rounding
 
-from relmo.errors import DataError
-from relmo.vectors.bulk import QUEUED_POOLS, embed_lines, written_behind
+from relmo.errors import ConfigError, DataError
+from relmo.vectors.bulk import QUEUED_POOLS, embed_file, embed_lines, written_behind
 
 LINES = [" ".join(f"w{(i * j) % 11}" for j in range(i % 9)) for i in range(60)]
 
@@ -82,3 +82,8 @@ def test_four_threads_share_one_model(tiny):
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(embed, range(4))) == [[True] * 8 * 25] * 4
+
+
+def test_no_text_to_embed(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"Expected a file, directory, .* found None"):
+        embed_file(None, tmp_path / "o.npz", tiny)

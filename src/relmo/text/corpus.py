@@ -73,6 +73,7 @@ def read_lines(
     errors: str = "strict",
     longest: int | None = None,
     advance: Callable[[int], object] | None = None,
+    is_fixed: bool = False,
 ) -> Iterator[str]:
     r"""Read the lines of a file, or of standard input if `source` is "-".
 
@@ -88,6 +89,7 @@ def read_lines(
         longest: cut lines that are longer than this many characters, at a space if one is near,
             so that memory is bounded.
         advance: called with the number of (compressed) bytes of each read from the file.
+        is_fixed: the format of the file fixes its encoding, so errors advise no other.
     """
     if errors not in _ERRORS:
         raise ConfigError(
@@ -105,7 +107,7 @@ def read_lines(
             f"Unknown encoding {encoding!r}: expected {expected}.", settings=["encoding"]
         ) from None
     name = "standard input" if source == "-" else str(source)
-    return _lines(open_bytes(source, advance), name, encoding, decoder, longest)
+    return _lines(open_bytes(source, advance), name, encoding, decoder, longest, is_fixed)
 
 
 def open_bytes(
@@ -156,6 +158,7 @@ def _lines(
     encoding: str,
     decoder: codecs.IncrementalDecoder,
     longest: int | None,
+    is_fixed: bool,
 ) -> Iterator[str]:
     n_bytes = n_lines = 0  # read so far
     n_cut = 0  # bytes of the current line in pieces that were cut off
@@ -195,16 +198,24 @@ def _lines(
     if failure:
         in_line = n_cut + _n_bytes(line, encoding) if n_lines else offset
         where = f"offset {in_line} of the line (offset {offset} of the text)"
-        raise _undecodable(f"{name}, line {n_lines + 1}", where, encoding, failure) from failure
+        line = f"{name}, line {n_lines + 1}"
+        raise _undecodable(line, where, encoding, failure, is_fixed) from failure
     if line:
         yield line
 
 
-def _undecodable(line: str, where: str, encoding: str, error: UnicodeDecodeError) -> DataError:
-    return DataError(
+def _undecodable(
+    line: str, where: str, encoding: str, error: UnicodeDecodeError, is_fixed: bool
+) -> DataError:
+    found = (
         f"{line}: found the byte 0x{error.object[error.start]:02x} at {where}, which is not "
-        f"{encoding} ({error.reason}). Give the right encoding of the text, or errors=replace to "
-        "put a replacement character there.",
+        f"{encoding} ({error.reason})."
+    )
+    if is_fixed:
+        return DataError(f"{found} Check that it is the right file, and convert it to {encoding}.")
+    return DataError(
+        f"{found} Give the right encoding of the text, or errors=replace to put a replacement "
+        "character there.",
         settings=["encoding", "errors"],
     )
 
