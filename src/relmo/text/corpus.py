@@ -107,7 +107,27 @@ def read_lines(
             f"Unknown encoding {encoding!r}: expected {expected}.", settings=["encoding"]
         ) from None
     name = "standard input" if source == "-" else str(source)
-    return _lines(open_bytes(source, advance), name, encoding, decoder, longest, is_fixed)
+    stream = open_bytes(source, advance)
+    lines = _closing(stream, _lines(stream, name, encoding, decoder, longest, is_fixed))
+    next(lines)
+    return lines
+
+
+def _closing(stream: io.BufferedReader, lines: Iterator[str]) -> Iterator[str]:
+    """Yield an empty string, then the lines; close the stream, whether they are read or not.
+
+    A generator that has not begun would leave the stream open; the empty string is its beginning.
+    """
+    try:
+        yield ""
+        yield from lines
+    finally:
+        _close(stream)
+
+
+def _close(stream: io.BufferedReader) -> None:
+    if stream is not getattr(sys.stdin, "buffer", None):
+        stream.close()
 
 
 def open_bytes(
@@ -255,8 +275,7 @@ def _chunks(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
             f"{name} is damaged {packing}: {error}. Download or compress it again."
         ) from error
     finally:
-        if stream is not getattr(sys.stdin, "buffer", None):
-            stream.close()
+        _close(stream)
 
 
 def _unpack_zstd(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
