@@ -32,9 +32,7 @@ def main() -> None:
     shutil.rmtree(target, ignore_errors=True)
     native.write(replace(contents, facts={**contents.facts, **facts}), target, "float16")
     size = sum(file.stat().st_size for file in target.iterdir())
-    assert contents.softmax is not None
-    n_softmax = sum(tensor.numel() for tensor in (contents.softmax.weight, contents.softmax.bias))
-    print(f"{target}: {size / 1e6:.2f} MB, {contents.n_parameters + n_softmax:,} parameters")
+    print(f"{target}: {size / 1e6:.2f} MB, {contents.n_parameters:,} parameters (no softmax)")
 
 
 if __name__ == "__main__":

@@ -134,19 +134,20 @@ def test_prose_and_lines_of_every_verb_that_reads_text(run):
         assert by_line[0] == 0, by_line
         assert by_line == run(*verb, "lines.txt", "--lines", *model)
         assert by_line == run(*verb, "prose.txt", "--prose", "--language", "en", *model)
-    for verb in (["index", "build", "-o"], ["index", "build", "--language", "de", "-o"]):
+    build = ("index", "build", "-o")
+    assert run(*build, "lines.index", "lines.txt", "--lines", "-m", "model")[:2] == (0, "")
+    n_words = len(relmo.VectorIndex("lines.index"))
+    assert n_words > 10
+    for verb in (build, ["index", "build", "--language", "de", "-o"]):
         prose = run(*verb, f"prose{len(verb)}.index", "prose.txt", "-m", "model")
-        assert prose == (0, "", "")
-        lines = run(*verb, f"lines{len(verb)}.index", "lines.txt", "--lines", "-m", "model")
-        assert lines == (0, "", "")
-        sizes = [len(relmo.VectorIndex(f"{kind}{len(verb)}.index")) for kind in ("prose", "lines")]
-        assert sizes[0] == sizes[1] > 10
+        assert prose[:2] == (0, "")
+        assert len(relmo.VectorIndex(f"prose{len(verb)}.index")) == n_words
 
 
 def test_an_old_value_of_prose_is_refused(run):
     code, _, said = run("perplexity", "prose.txt", "--prose", "en", "-m", "model")
     assert code == 2
-    assert "unexpected extra argument" in said
+    assert "--prose takes no value" in said
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,8 @@ def test_the_old_name_of_layers_warns(run, command):
     code, new, said = run(
         *[c.replace("an.index", "b.index") for c in command], "-m", "model", "--layers", 1
     )
-    assert (code, new, said) == (0, old, "")
+    assert (code, new) == (0, old)
+    assert "Warning" not in said
     if "-o" in command:
         assert relmo.VectorIndex("an.index").about["layers"] == 1
 

@@ -126,17 +126,18 @@ def list_cache(directory: str | Path | None = None) -> CacheContents:
 
 
 def clear_cache(
-    names: Collection[str] = (),
+    names: str | Collection[str] = (),
     *,
-    kinds: Collection[str] = COMPUTED,
+    kinds: str | Collection[str] = COMPUTED,
     older_than_days: float | None = None,
     directory: str | Path | None = None,
 ) -> Cleared:
     """Remove what is kept, unless a process uses it now.
 
     Args:
-        names: what to remove, by name or by its first characters; everything if empty.
-        kinds: some of `KINDS`.
+        names: what to remove, by name or by four or more of its first characters; everything if
+            empty.
+        kinds: one or some of `KINDS`.
         older_than_days: only what was not used for so long.
         directory: by default the user's cache directory.
 
@@ -149,6 +150,8 @@ def clear_cache(
         >>> relmo.clear_cache(kinds=["features"], older_than_days=30).freed_bytes
         0
     """
+    names = [names] if isinstance(names, str) else names
+    kinds = [kinds] if isinstance(kinds, str) else kinds
     if unknown := set(kinds) - set(KINDS):
         raise ConfigError(f"Unknown kind {min(unknown)!r:.40}; choose from {', '.join(KINDS)}.")
     if older_than_days is not None and not older_than_days >= 0:
@@ -170,6 +173,11 @@ def _look_up(name: str, entries: Iterable[CacheEntry], kinds: Collection[str]) -
     found = [entry for entry in entries if entry.name == name]
     if not found and len(name) >= _MIN_PREFIX:
         found = [entry for entry in entries if entry.name.startswith(name)]
+    if not found and 0 < len(name) < _MIN_PREFIX:
+        raise ConfigError(
+            f"Nothing in the cache is named {name!r}. Of a longer name, write {_MIN_PREFIX} or "
+            "more of its first characters."
+        )
     if not found:
         raise ConfigError(f"Nothing in the cache is named {name!r:.80}. List what is there first.")
     if len(found) > 1:

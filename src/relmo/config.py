@@ -6,7 +6,8 @@ Presets (`presets/`) and the `config.toml` of a run directory are such values in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -17,10 +18,13 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from relmo.errors import ConfigError
 
 N_BYTE_CHARACTERS = 262  # 256 bytes, 5 marks, and 0 for "no token here"
+
+MAX_SEED = 2**32 - 1  # NumPy takes no larger one
 
 # Upper bounds keep a damaged or hostile file from asking for all the memory there is.
 Dim = Annotated[int, Field(ge=1, le=65_536)]
@@ -208,7 +212,7 @@ class TrainConfig(_Values):
     validate_epochs: OrNone[Count] = None
     patience: OrNone[Count] = None
     checkpoint_minutes: Positive = 10.0
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
     @model_validator(mode="after")
     def _ends(self) -> TrainConfig:
@@ -226,18 +230,54 @@ class PretrainConfig(_Values):
     train: TrainConfig = TrainConfig()
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a random seed that some generator would not take."""
+    if not 0 <= seed <= MAX_SEED:
+        raise ConfigError(
+            f"seed is {seed}; expected a number from 0 to {MAX_SEED}.", settings=["seed"]
+        )
+
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def parse_config(kind: type[Model], values: Any, where: str) -> Model:
-    """Check `values` against `kind`; `where` names their source in the error."""
+def parse_config(
+    kind: type[Model], values: Any, where: str, *, settings: Sequence[str] = ()
+) -> Model:
+    """Check `values` against `kind`; `where` names their source in the error.
+
+    `settings` names the parameters that they come from, as in `RelmoError`.
+    """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: expected a table of settings, found {type(values).__name__}")
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
         lines = [
-            f"  {'.'.join(map(str, e['loc'])) or 'all together'}: {e['msg']}"
+            f"  {'.'.join(map(str, e['loc'])) or 'all together'}: {_explain(kind, e)}"
             for e in error.errors(include_url=False)
         ]
-        raise ConfigError("\n".join([f"{where} has settings that do not fit:", *lines])) from None
+        raise ConfigError(
+            "\n".join([f"{where} has settings that do not fit:", *lines]), settings=settings
+        ) from None
+
+
+def _explain(kind: type[BaseModel], error: ErrorDetails) -> str:
+    """Say what is wrong with a setting, with names like one that does not exist."""
+    if error["type"] != "extra_forbidden":
+        return error["msg"]
+    names = [".".join(path) for path in _setting_names(kind)]
+    name = ".".join(map(str, error["loc"]))
+    last = {full.rpartition(".")[2]: full for full in reversed(names)}
+    near = difflib.get_close_matches(name, names, cutoff=0.8) or [
+        last[like] for like in difflib.get_close_matches(name.rpartition(".")[2], last, cutoff=0.8)
+    ]
+    return f"no such setting. Did you mean {' or '.join(near)}?" if near else "no such setting."
+
+
+def _setting_names(kind: type[BaseModel]) -> Iterator[tuple[str, ...]]:
+    for name, field in kind.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from ((name, *path) for path in _setting_names(field.annotation))
+        else:
+            yield (name,)

@@ -134,6 +134,9 @@ def test_mistakes(store):
         probe_tags([NOISE], some, [], some, store=store)
     with pytest.raises(ConfigError, match="epochs is 0"):
         probe_tags([NOISE], some, some, some, epochs=0, store=store)
+    for seed in (-1, 2**32):
+        with pytest.raises(ConfigError, match=f"seed is {seed}; expected"):
+            probe_tags([NOISE], some, some, some, seed=seed, store=store)
     with pytest.raises(ConfigError, match="give a model, static vectors, or both"):
         open_features(None, None)
 

@@ -208,6 +208,10 @@ def test_one_group_is_named_by_what_is_near(tiny):
         (["my aunt"], {}, r"\['my', 'aunt'\] of 'my aunt'; expected one token"),
         (["present"], {"layers": "all"}, "layers is 'all'; one vector per token"),
         (["present"], {"layers": 7}, "layers is 7; choose"),
+        (["present"], {"n_senses": 0}, "n_senses is 0; expected 1 or more"),
+        (["present"], {"seed": -1}, "seed is -1; expected a number from 0 to 4294967295"),
+        (["present"], {"seed": 2**32}, "seed is 4294967296"),
+        ([], {}, "no word to look for"),
         (["present"], {"n_senses": 9}, "Cannot make 9 groups of 8 occurrences"),
     ],
 )

@@ -158,6 +158,21 @@ def test_unknown_names_are_told(filled, run, name):
     assert len(kinds_left()) == 3
 
 
+def test_short_beginnings_are_told(filled, run):
+    _, _, err = run("cache", "clear", filled["corpora"][:3])
+    assert "write 4 or more of its first characters" in err
+    assert len(kinds_left()) == 3
+
+
+def test_a_name_and_a_kind_may_be_bare_strings(filled):
+    with pytest.raises(ConfigError, match="is named 'zzzz'"):
+        clear_cache("zzzz")
+    clear_cache(filled["corpora"], kinds="corpora")
+    assert kinds_left() == ["features", "models"]
+    clear_cache(kinds="features")
+    assert kinds_left() == ["models"]
+
+
 def test_a_beginning_of_several_names_is_told(place):
     (place / "corpora").mkdir(parents=True)
     for i in range(2):

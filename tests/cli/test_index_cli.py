@@ -60,7 +60,7 @@ MISTAKES = {
     "build text.txt a.npz -m model -o new": "index one kind at a time",
     "build a.npz -m model -o new": "holds vectors without their sentences",
     "recall -i index": "has no approximate search",
-    "search [cat] -m other -i index": "another model or tokenizer",
+    "search [cat] -m other -i index": "the weights of another model",
     "search [cat][ran] -m model -i index": "found 2",
     "search cat -m model -i index": "found none",
 }

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import relmo
 from relmo.formats import native
 
 TEXT = "".join(
@@ -46,6 +47,18 @@ def test_json_and_forms(senses):
         word = occurrence["sentence"][occurrence["start"] : occurrence["end"]]
         assert word.lower() in ("present", "presents")
         assert 0 <= occurrence["sense"] < 2
+
+
+def test_one_picture(senses, tmp_path):
+    found = relmo.find_senses(
+        "present",
+        tmp_path / "text.txt",
+        tmp_path / "model",
+        pictures="a.html",
+        options=relmo.SenseOptions(n_senses=2),
+    )
+    assert len(found.senses) == 2
+    assert (tmp_path / "a.html").stat().st_size
 
 
 def test_pictures(senses, tmp_path):

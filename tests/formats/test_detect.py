@@ -156,7 +156,9 @@ def test_an_empty_directory_and_an_empty_archive(tmp_path):
 def test_a_file_that_is_no_model(tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(data)
-    with pytest.raises(FormatError, match="file is neither a model directory nor a zip"):
+    with pytest.raises(
+        FormatError, match="file is neither a model directory, a zip archive nor HDF5"
+    ):
         relmo.load(path)
 
 

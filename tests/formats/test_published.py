@@ -2,6 +2,7 @@ import errno
 import hashlib
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -212,7 +213,7 @@ def test_fetch_gets_only_what_is_missing(server):
 
 def test_offline(server, monkeypatch):
     monkeypatch.setenv("RELMO_OFFLINE", "1")
-    with pytest.raises(FormatError, match=r"'mine' is not in .*RELMO_OFFLINE.*relmo\.load\("):
+    with pytest.raises(FormatError, match=r"'mine' is not in .*RELMO_OFFLINE.*with their options"):
         fetch(MODEL, base_urls=[server.base_url])
     assert server.requests == []
     monkeypatch.setenv("RELMO_OFFLINE", "0")
@@ -242,7 +243,24 @@ def test_error_names_addresses_what_happened_and_what_to_do(new_server):
     assert f"{dead.base_url}2x1/elmo_2x1_options.json: " in message
     assert "refused" in message
     assert "(tried 4 times)" in message
-    assert "relmo.load(options=..., weights=...)" in message
+    assert "by hand and give the weights as the model, with their options" in message
+    assert raised.value.settings == ("model", "options")
+
+
+def test_without_a_network_it_gives_up_at_once(monkeypatch, tmp_path):
+    def look_up(*_, **__):
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    paused = []
+    monkeypatch.setattr("time.sleep", paused.append)
+    with pytest.raises(FormatError, match=r"name resolution.* \(tried once\)"):
+        fetch(MODEL, base_urls=["http://a.invalid/"])
+    assert not paused
+    (tmp_path / "weights.hdf5.partial").write_bytes(b"begun")  # the network may come back
+    with pytest.raises(FormatError, match=r"\(tried 4 times\)"):
+        download(["http://a.invalid/"], tmp_path / "weights.hdf5")
+    assert len(paused) == 3
 
 
 # Cut connections

@@ -24,6 +24,23 @@ CALM = settings(
 )
 
 
+@pytest.mark.parametrize("device", ["foo", "cuda:99", "mps:7", "meta", ""])
+def test_devices_that_are_not_there(tiny_contents, device):
+    for build in (
+        lambda: relmo.load("nowhere", device=device),
+        lambda: relmo.Model(tiny_contents, device=device),
+    ):
+        with pytest.raises(ConfigError, match=f"There is no device '{device}'.* has cpu") as raised:
+            build()
+        assert raised.value.settings == ("device",)
+
+
+@pytest.mark.parametrize("sentences", [None, 3])
+def test_what_is_no_text(tiny, sentences):
+    with pytest.raises(DataError, match=f"Expected a string or sentences, found {sentences}"):
+        tiny.embed(sentences)
+
+
 def test_shapes_and_kinds(tiny):
     assert tiny.embed("a b c").shape == (3, 32)
     found = tiny.embed(["a b c", ["already", "split up"], ""])

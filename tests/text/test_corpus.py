@@ -1,11 +1,14 @@
 import bz2
+import gc
 import gzip
 import io
+import itertools
 import random
 import re
 import subprocess
 import sys
 import tracemalloc
+import warnings
 
 import pytest
 from hypothesis import given
@@ -294,3 +297,15 @@ def test_find_texts(texts, arguments, expected):
 def test_what_matches_nothing_is_named(texts, argument):
     with pytest.raises(DataError, match=re.escape(f"{argument!r}")):
         find_texts(["a.txt", argument])
+
+
+def test_a_file_that_is_not_read_is_closed(tmp_path):
+    (tmp_path / "text").write_text("a\nb\n")
+    for n in (0, 1):
+        lines = read_lines(tmp_path / "text")
+        assert list(itertools.islice(lines, n)) == ["a"][:n]
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            del lines
+            gc.collect()
+        assert not found

@@ -131,7 +131,7 @@ def test_lone_surrogates_do_no_harm(tmp_path):
     assert found == ["One ? here.", "Two here."]
 
 
-@pytest.mark.parametrize("language", ["english", "", "EN", "e", "zh_CN"])
+@pytest.mark.parametrize("language", ["english", "", "EN", "e", "zh_CN", "xx", "qq-DE"])
 def test_unknown_language(split, language):
     with pytest.raises(ConfigError, match=f"Unknown language '{language}'.*such as en"):
         split("text", language)

@@ -1,13 +1,15 @@
 """Pipelines: order, errors from either end, processes, and threads that share a model."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import close
 from tolerance import network_rounding
 
-from relmo.errors import DataError
-from relmo.vectors.bulk import QUEUED_POOLS, embed_lines, written_behind
+from relmo.errors import ConfigError, DataError
+from relmo.vectors.bulk import QUEUED_POOLS, embed_file, embed_lines, written_behind
 
 LINES = [" ".join(f"w{(i * j) % 11}" for j in range(i % 9)) for i in range(60)]
 
@@ -82,3 +84,22 @@ def test_four_threads_share_one_model(tiny):
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(embed, range(4))) == [[True] * 8 * 25] * 4
+
+
+def test_no_text_to_embed(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"Expected a file, directory, .* found None"):
+        embed_file(None, tmp_path / "o.npz", tiny)
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    """Its workers die at their start; a model larger than a pipe must not wait for them."""
+    (tmp_path / "text.txt").write_text("The cat sat .\n")
+    script = tmp_path / "script.py"
+    script.write_text('import relmo; relmo.embed_file("text.txt", "o.npz", "en", workers=2)')
+    command = [sys.executable, "-W", "always::ResourceWarning", script]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 1
+    assert "A worker process has died" in found.stderr.splitlines()[-1]
+    assert "ResourceWarning: unclosed file" not in found.stderr
+    assert not (tmp_path / "o.npz").exists()

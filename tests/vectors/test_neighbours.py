@@ -123,17 +123,27 @@ def test_occurrences_are_those_of_brute_force(contents, tmp_path, layers):
     )
 
 
+def test_one_stop_word(contents, tmp_path):
+    model = relmo.Model(contents)
+    for words in ("cat", ("cat",)):
+        index = corpus_index.index_sentences(
+            ["a cat ran"], tmp_path / f"{len(words)}", model, IndexOptions(stop_words=words)
+        )
+        assert len(index) == 2
+
+
 def test_an_index_of_another_model_is_refused(contents, tmp_path):
     index = corpus_index.index_sentences(["a cat"], tmp_path / "index", relmo.Model(contents))
+    query = parse_marked("a [cat]", split_whitespace)
+    characters = relmo.Model(contents, tokenizer="characters")
+    with pytest.raises(ConfigError, match="tokenizer 'whitespace', but 'characters'") as raised:
+        corpus_index.nearest_occurrences(index, characters, query, 1)
+    assert raised.value.settings == ("tokenizer",)
     other = relmo.Model(contents)
     with torch.no_grad():
         other.bilm.encoder.projection.bias.add_(1)
-    query = parse_marked("a [cat]", split_whitespace)
-    with pytest.raises(ConfigError, match="another model or tokenizer"):
+    with pytest.raises(ConfigError, match="the weights of another model"):
         corpus_index.nearest_occurrences(index, other, query, 1)
-    characters = relmo.Model(contents, tokenizer="characters")
-    with pytest.raises(ConfigError, match="another model or tokenizer"):
-        corpus_index.nearest_occurrences(index, characters, query, 1)
 
 
 def test_the_verb_on_a_word(run, folder):
@@ -209,6 +219,20 @@ def test_mistakes(run, folder, arguments, said):
     )
     assert code == 2
     assert said in found
+
+
+@pytest.mark.parametrize("word", ["two words", "The [cat] sat", "[cat]"])
+def test_more_than_a_word(folder, word):
+    with pytest.raises(ConfigError, match=r"Expected one word, found .* \(search_corpus\)"):
+        near.neighbours(word, folder / "model")
+
+
+def test_marks_and_phrases_are_words_too(folder):
+    assert near.neighbours("[", folder / "model").word == "["
+    phrases = StaticVectors(["new york", "paris"], np.eye(2, dtype=np.float32))
+    assert [n.word for n in near.neighbours("new york", static=phrases).by_kind["static"]] == [
+        "paris"
+    ]
 
 
 def test_nothing_to_compare_by():

@@ -22,7 +22,7 @@ from torch.nn import functional
 from relmo.analysis.kinds import Kinds
 from relmo.analysis.measured import accuracies_as_result
 from relmo.arrays import IntArray
-from relmo.config import TrainConfig
+from relmo.config import TrainConfig, check_seed
 from relmo.errors import ConfigError, DataError
 from relmo.features.layers import Features
 from relmo.features.live import open_features
@@ -181,6 +181,7 @@ def probe_tags(
             raise DataError(f"The {name} part holds no token. Give a file in CoNLL-U.")
     if epochs < 1:
         raise ConfigError(f"epochs is {epochs}; expected 1 or more.", settings=["epochs"])
+    check_seed(seed)
     tags = sorted({tag for sentence in train for tag in sentence.tags})
     kinds, opened = Kinds(features), store or FeatureStore()
     sentences = [sentence.tokens for part in (train, dev, test) for sentence in part]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from relmo.analysis.groups import distances, group, import_sklearn, level, project, reduce
 from relmo.analysis.occurrences import Occurrence, find_occurrences
 from relmo.arrays import Array
+from relmo.config import check_seed
 from relmo.errors import ConfigError, DataError
 from relmo.inference.layer_selection import LayerSpec, select_one_layer
 from relmo.inference.model import Model
@@ -128,7 +129,7 @@ def find_senses(
     *,
     options: SenseOptions = SenseOptions(),  # noqa: B008 - frozen
     text_options: TextOptions = PROSE,
-    pictures: Sequence[str | Path] = (),
+    pictures: str | Path | Sequence[str | Path] = (),
 ) -> Senses:
     """Cluster the occurrences of a word in a text by sense.
 
@@ -138,7 +139,7 @@ def find_senses(
         model: a name, a path or a loaded model.
         options: how occurrences are clustered.
         text_options: how to read the text; by default prose.
-        pictures: files to draw the senses into: .png, .svg or .html.
+        pictures: a file to draw the senses into, .png, .svg or .html, or several.
 
     Raises:
         ConfigError: A word is not one token, or scikit-learn is not installed.
@@ -157,13 +158,14 @@ def find_senses(
     from relmo.analysis.picture import check_picture, write_picture  # it draws what is defined here
 
     import_sklearn()  # before a large text is read
-    for picture in pictures:
-        check_picture(Path(picture))
+    files = [Path(file) for file in ([pictures] if isinstance(pictures, str | Path) else pictures)]
+    for file in files:
+        check_picture(file)
     reader = TextReader(corpus, text_options)
     forms = [words] if isinstance(words, str) else words
     found = group_senses(open_model(model), forms, reader, options)
-    for picture in pictures:
-        write_picture(found, Path(picture))
+    for file in files:
+        write_picture(found, file)
     return found
 
 
@@ -188,10 +190,7 @@ def group_senses(
     layers, limit, seed = options.layers, options.limit, options.seed
     import_sklearn()  # before a large text is read
     select_one_layer(layers, model.config.n_outputs)
-    if limit < MIN_OCCURRENCES:
-        raise ConfigError(
-            f"limit is {limit}; expected {MIN_OCCURRENCES} or more.", settings=["limit"]
-        )
+    _check(words, options)
     occurrences, n_found = find_occurrences(
         sentences, words, model.tokenize, limit=limit, seed=seed
     )
@@ -209,6 +208,22 @@ def group_senses(
     senses = tuple(Sense(*pair) for pair in zip(members, names, strict=True))
     points = project(vectors, seed)
     return Senses(tuple(words), n_found, tuple(occurrences), senses, points)
+
+
+def _check(words: Sequence[str], options: SenseOptions) -> None:
+    check_seed(options.seed)
+    if not words:
+        raise ConfigError("There is no word to look for. Give one, or several forms of one.")
+    if options.n_senses is not None and options.n_senses < 1:
+        raise ConfigError(
+            f"n_senses is {options.n_senses}; expected 1 or more, or none to choose the number "
+            "from the data.",
+            settings=["n_senses"],
+        )
+    if options.limit < MIN_OCCURRENCES:
+        raise ConfigError(
+            f"limit is {options.limit}; expected {MIN_OCCURRENCES} or more.", settings=["limit"]
+        )
 
 
 def _embed(model: Model, occurrences: Sequence[Occurrence], layers: LayerSpec) -> Array:

@@ -135,8 +135,7 @@ def probe_wic(
     if results is not None:
         files = [path for folder in folders for path in sorted(Path(folder).glob("*.*.txt"))]
         seconds = time.monotonic() - started
-        rows = {**found.rows, "majority": found.majority}
-        sizes = found.n_pairs[1:]
+        rows, sizes = {**found.rows, "majority": found.majority}, found.n_pairs[1:]
         measured = accuracies_as_result(
             "word in context", rows, sizes, features=features, files=files, seconds=seconds
         )
@@ -150,6 +149,11 @@ def read_pairs(directory: str | Path) -> list[WordPair]:
     A line of the first is word, part of speech, places (`2-1`) and two sentences of tokens, with
     tabs between; of the second, T or F.
     """
+    if not Path(directory).is_dir():
+        raise DataError(
+            f"There is no directory {directory}. Give the directory of one part of WiC, with its "
+            "*.data.txt and *.gold.txt."
+        )
     found = sorted(Path(directory).glob("*.data.txt"))
     if len(found) != 1:
         raise DataError(
@@ -158,7 +162,7 @@ def read_pairs(directory: str | Path) -> list[WordPair]:
         )
     (data,) = found
     gold = data.with_name(data.name.replace(".data.txt", ".gold.txt"))
-    rows, answers = list(read_lines(data)), list(read_lines(gold))
+    rows, answers = (list(read_lines(file, is_fixed=True)) for file in (data, gold))
     if len(rows) != len(answers):
         raise DataError(f"{data} has {len(rows):,} lines, {gold} has {len(answers):,}.")
     return [

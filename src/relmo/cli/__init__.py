@@ -16,6 +16,7 @@ import typer
 from typer.main import get_command
 
 from relmo import __version__
+from relmo.cli.arguments import refuse_old_prose
 from relmo.cli.cache import cache
 from relmo.cli.convert import convert
 from relmo.cli.demo import demo
@@ -85,6 +86,7 @@ def main() -> None:
         else show(message, category, *rest)
     )
     try:
+        refuse_old_prose(sys.argv[1:])
         app()
     except RelmoError as error:
         flags = _find_flags(sys.argv[1:], error.settings)

@@ -44,7 +44,9 @@ def show(context: typer.Context, as_json: arg.Json = False) -> None:
 def clear(
     names: Annotated[
         list[str] | None,
-        Argument(metavar="NAME", help="Of what to remove, or its first characters."),
+        Argument(
+            metavar="NAME", help="Of what to remove, or four or more of its first characters."
+        ),
     ] = None,
     features: Annotated[bool, Option("--features", help="Stored features.")] = False,
     corpora: Annotated[bool, Option("--corpora", help="Prepared corpora.")] = False,

@@ -17,7 +17,7 @@ def demo(
     seconds: Annotated[
         float, Option(min=0, max=3600, help="Seconds to train a tiny model; 0 skips it.")
     ] = 30.0,
-    seed: Annotated[int, Option(min=0, max=2**32 - 1, help="Random seed of the training.")] = 0,
+    seed: arg.Seed = 0,
     threads: arg.Threads = None,
 ) -> None:
     """Show what a model of English knows about words in context, and train a tiny model.

@@ -16,11 +16,12 @@ def embed(
     layers: Annotated[
         str,
         typer.Option(
-            metavar="LAYERS", help="all, average, lstm, top, a number from 0, or several (0,2)."
+            metavar="LAYERS",
+            help="all, average, lstm, top, a number (0: token encoder, -1: top), or several (0,2).",
         ),
     ] = "average",
     lines: arg.Lines = True,
-    language: arg.Language = "en",
+    language: arg.Language = None,
     tokenizer: arg.Tokenizer = None,
     dtype: Annotated[
         str, typer.Option(help="Type of the numbers in the file: float32 or float16.")
@@ -49,16 +50,20 @@ def embed(
       echo "A line of text ." | relmo embed - -m ./my-model -o - --layers top | head -1
     """
     from relmo.inference.model_source import ModelSource
-    from relmo.text.reading import TextOptions
     from relmo.vectors.bulk import embed_file
 
     arg.use_threads(threads)
-    embed_file(
+    written = embed_file(
         text,
         output,
         ModelSource(model, options, tokenizer, precision),
         layers=arg.parse_layers(layers),
         dtype=dtype,
         workers=workers,
-        text_options=TextOptions(not lines, language, encoding, errors),
+        text_options=arg.build_text_options(lines, language, encoding, errors),
     )
+    if not written.tokens:
+        arg.warn_of_no_words(text)
+    if output != "-":
+        what = f"{written.sentences:,} sentences, {written.tokens:,} tokens"
+        typer.echo(f"Wrote {output}: {what}", err=True)

@@ -37,7 +37,7 @@ def build(
     model: arg.Model = arg.ENGLISH,
     layers: arg.Layers = "average",
     lines: arg.Lines = False,
-    language: arg.Language = "en",
+    language: arg.Language = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
     stop_words: Annotated[
@@ -63,18 +63,19 @@ def build(
     """
     from relmo.inference.model_source import ModelSource
     from relmo.text.corpus import read_lines
-    from relmo.text.reading import TextOptions
     from relmo.vectors.corpus_index import IndexOptions, build_index
 
     arg.use_threads(threads)
-    stopped = (line.strip().lower() for line in read_lines(stop_words)) if stop_words else ()
-    build_index(
+    listed = read_lines(stop_words, is_fixed=True) if stop_words else ()
+    stopped = (line.strip().lower() for line in listed)
+    built = build_index(
         text,
         output,
         ModelSource(model, options, tokenizer),
         options=IndexOptions(arg.parse_layer(layers, layer), tuple(stopped), approximate),
-        text_options=TextOptions(not lines, language, encoding, errors),
+        text_options=arg.build_text_options(lines, language, encoding, errors),
     )
+    typer.echo(f"Wrote {output}: {len(built):,} words", err=True)
 
 
 @index.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.cells import cell_len, set_cell_size
-from typer import Argument, Option, echo
+from typer import Argument, Context, Option, echo
 
 from relmo.cli import arguments as arg
 from relmo.cli.index import show_occurrences
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from relmo.vectors.neighbours import Neighbours
 
 
+TEXT_FLAGS = ("lines", "language", "encoding", "errors")
+LAYER_FLAGS = ("layers", "layer")
+
+
 def neighbours(
+    context: Context,
     word: Annotated[
         str, Argument(help=r'A word, or a sentence with one word in brackets: "The \[cat] sat".')
     ],
@@ -29,7 +34,7 @@ def neighbours(
     k: Annotated[int, Option("-k", min=1, help="Number of neighbours.")] = 10,
     layers: arg.Layers = "average",
     lines: arg.Lines = False,
-    language: arg.Language = "en",
+    language: arg.Language = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
     tokenizer: arg.Tokenizer = None,
@@ -50,7 +55,6 @@ def neighbours(
       relmo neighbours "Live in the \[present], not the past." --corpus novels/
     """
     from relmo.inference.model_source import ModelSource
-    from relmo.text.reading import TextOptions
     from relmo.vectors.corpus_index import search_corpus, search_index
     from relmo.vectors.neighbours import neighbours
 
@@ -58,14 +62,22 @@ def neighbours(
     if "[" not in word:
         if corpus or index:
             raise ConfigError('Mark the word in a sentence to find occurrences: "The [cat] sat".')
+        why = "A word without a sentence is compared by vectors that do not depend on a text"
+        arg.refuse_unused(context, (*LAYER_FLAGS, *TEXT_FLAGS), why)
+        if model is None and static is None:
+            model = arg.ENGLISH
         chosen = None if model is None else ModelSource(model, options, tokenizer)
         return _show_words(neighbours(word, chosen, static=static, k=k), as_json)
     source = ModelSource(model or arg.ENGLISH, options, tokenizer)
     if static:
         raise ConfigError("Static vectors do not depend on the sentence: leave --static out.")
-    if (corpus is None) == (index is None):
+    if corpus is not None and index is not None:
+        raise ConfigError("Found both --corpus and --index: leave one of them out.")
+    if corpus is None and index is None:
         raise ConfigError("Give the text to search: either --corpus TEXT or --index DIR.")
     if index is not None:
+        why = "An index has its text and its layers"
+        arg.refuse_unused(context, (*LAYER_FLAGS, *TEXT_FLAGS), why)
         return show_occurrences(search_index(word, index, source, k=k), as_json)
     found = search_corpus(
         word,
@@ -73,7 +85,7 @@ def neighbours(
         source,
         k=k,
         layers=arg.parse_layer(layers, layer),
-        text_options=TextOptions(not lines, language, encoding, errors),
+        text_options=arg.build_text_options(lines, language, encoding, errors),
     )
     return show_occurrences(found, as_json)
 

@@ -13,7 +13,7 @@ def perplexity(
     text: arg.LineText,
     model: arg.Model = arg.ENGLISH,
     lines: arg.Lines = True,
-    language: arg.Language = "en",
+    language: arg.Language = None,
     tokenizer: arg.Tokenizer = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
@@ -36,10 +36,9 @@ def perplexity(
     """
     from relmo.inference.model_source import ModelSource
     from relmo.inference.text_scores import perplexity
-    from relmo.text.reading import TextOptions
 
     arg.use_threads(threads)
-    text_options = TextOptions(not lines, language, encoding, errors)
+    text_options = arg.build_text_options(lines, language, encoding, errors)
     measured = perplexity(text, ModelSource(model, options, tokenizer), text_options=text_options)
     values = measured.as_dict()
     shown = {k: f"{v:,.2f}" if isinstance(v, float) else f"{v:,}" for k, v in values.items()}

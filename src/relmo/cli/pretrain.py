@@ -44,7 +44,7 @@ def pretrain(
     min_count: Annotated[int | None, Option(help="Leave out words rarer than this.")] = None,
     vocabulary: Annotated[Path | None, Option(help="Vocabulary file, by frequency.")] = None,
     settings: Annotated[list[str] | None, Set] = None,
-    seed: Annotated[int | None, Option(help="Random seed.")] = None,
+    seed: Annotated[int | None, Option(min=0, max=arg.MAX_SEED, help="Random seed.")] = None,
     cache: Annotated[Path | None, Option(help="Directory of prepared text.")] = None,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Write TensorBoard files.")] = False,
     threads: arg.Threads = None,
@@ -69,6 +69,7 @@ def pretrain(
 
     from relmo.pretraining import pretrain as run
 
+    arg.check_language(lines is True, language)
     arg.use_threads(threads)
     values = {
         "data.lines": lines,

@@ -23,7 +23,7 @@ def score(
         typer.Option(min=1, metavar="K", help="Mark the K least expected words of each sentence."),
     ] = None,
     lines: arg.Lines = True,
-    language: arg.Language = "en",
+    language: arg.Language = None,
     tokenizer: arg.Tokenizer = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
@@ -50,18 +50,21 @@ def score(
     """
     from relmo.inference.model_source import ModelSource
     from relmo.inference.text_scores import score_file
-    from relmo.text.reading import TextOptions
 
     arg.use_threads(threads)
     source = ModelSource(model, options, tokenizer)
-    text_options = TextOptions(not lines, language, encoding, errors)
+    text_options = arg.build_text_options(lines, language, encoding, errors)
+    n_tokens = 0
     for line in score_file(text, source, least=least, text_options=text_options):
+        n_tokens += len(line.sentence.tokens)
         if as_json:
             typer.echo(json.dumps(line.as_dict(), ensure_ascii=False))
         elif least is not None:
             typer.echo(mark_words(line))
         else:
             typer.echo(_table(line))
+    if not n_tokens:
+        arg.warn_of_no_words(text)
 
 
 def mark_words(line: ScoredLine) -> str:

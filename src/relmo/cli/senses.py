@@ -34,7 +34,7 @@ def senses(
     k: Annotated[int, Option("-k", min=1, help="Examples per sense.")] = 3,
     layers: arg.Layers = "lstm",
     lines: arg.Lines = False,
-    language: arg.Language = "en",
+    language: arg.Language = None,
     encoding: arg.Encoding = "utf-8",
     errors: arg.Errors = "strict",
     tokenizer: arg.Tokenizer = None,
@@ -56,7 +56,6 @@ def senses(
     """
     from relmo.analysis.senses import SenseOptions, find_senses
     from relmo.inference.model_source import ModelSource
-    from relmo.text.reading import TextOptions
 
     arg.use_threads(threads)
     found = find_senses(
@@ -64,7 +63,7 @@ def senses(
         corpus,
         ModelSource(model, options, tokenizer),
         options=SenseOptions(arg.parse_layer(layers, layer), n_senses, limit, seed),
-        text_options=TextOptions(not lines, language, encoding, errors),
+        text_options=arg.build_text_options(lines, language, encoding, errors),
         pictures=output or (),
     )
     shown = json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _table(found, k)

@@ -61,6 +61,13 @@ def read_model(
     if (source is None) == (weights is None):
         raise ConfigError("Give either a model's path or name, or weights= with their options=.")
     chosen = str(source if source is not None else weights)
+    named = chosen in (*bundled.BUNDLED, *published.PUBLISHED)
+    if named and options is not None and not is_there(Path(chosen)):
+        raise ConfigError(
+            f"The model {chosen!r} has its own options; an options file belongs to HDF5 weights. "
+            "Leave it out, or give the weights that it belongs to.",
+            settings=["options"],
+        )
     if source in bundled.BUNDLED and options is None:
         chosen = str(bundled.BUNDLED[chosen].directory)
     elif chosen in published.PUBLISHED and options is None and not is_there(Path(chosen)):
@@ -71,6 +78,16 @@ def read_model(
     return contents
 
 
+def _refuse_run(path: Path) -> Path:
+    """Return the path, unless it is a run directory, which holds a model."""
+    if (path / "model" / "config.json").is_file() and not (path / "config.json").is_file():
+        raise FormatError(
+            f"{path} is the directory of a run, not a model. Did you mean {path / 'model'}?",
+            settings=["model"],
+        )
+    return path
+
+
 def _open(path: Path, options: Path | None) -> ModelFiles:
     if not is_there(path):
         raise FormatError(
@@ -79,7 +96,7 @@ def _open(path: Path, options: Path | None) -> ModelFiles:
         )
     if not path.is_file() or not hdf5_names(Files({str(path): path}, str(path))):
         if options is None:
-            return open_model_files(path)
+            return open_model_files(_refuse_run(path))
         damaged_or_none = FormatError if path.is_file() else ConfigError
         raise damaged_or_none(f"{path} is not an HDF5 file, and options= belongs to HDF5 weights.")
     if options is None:

@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 from urllib import request
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 
 from relmo.errors import DataError, FormatError
 from relmo.progress import progress
@@ -29,6 +30,10 @@ _BLOCK_BYTES = 1 << 18
 
 class _DroppedError(Exception):
     """A temporary failure: worth a retry."""
+
+
+class _NoAddressError(_DroppedError):
+    """The name of the host is not known: there is no network, most likely."""
 
 
 def download(
@@ -51,13 +56,15 @@ def download(
 
 def _download_from(url: str, path: Path, n_bytes: int | None, sha256: str | None) -> None:
     partial = path.with_name(f"{path.name}.partial")
-    for pause in (*RETRY_PAUSES, None):
+    for tries, pause in enumerate((*RETRY_PAUSES, None), start=1):
         try:
             _receive(url, partial, MAX_BYTES[path.suffix], n_bytes)
             break
         except _DroppedError as error:
-            if pause is None:
-                raise FormatError(f"{error} (tried {len(RETRY_PAUSES) + 1} times)") from error
+            offline = isinstance(error, _NoAddressError) and not partial.exists()
+            if pause is None or offline:
+                times = "once" if tries == 1 else f"{tries} times"
+                raise FormatError(f"{error} (tried {times})") from error
             time.sleep(pause)
     with _disk(path):
         if fault := _fault(partial, path.suffix, n_bytes, sha256):
@@ -200,6 +207,9 @@ def _connection() -> Iterator[None]:
         if error.code >= 500 or error.code in (408, 429):
             raise _DroppedError(what) from error
         raise FormatError(what) from error
+    except URLError as error:
+        kind = _NoAddressError if isinstance(error.reason, socket.gaierror) else _DroppedError
+        raise kind(str(error)) from error
     except (OSError, http.client.HTTPException) as error:
         raise _DroppedError(str(error) or type(error).__name__) from error
 

@@ -190,8 +190,9 @@ def open_model_files(path: Path) -> ModelFiles:
     except OSError as error:
         raise _unreadable(path, error) from None
     raise FormatError(
-        f"{path} is neither a model directory nor a zip archive. A pair of files of bilm-tf or "
-        "AllenNLP is loaded with relmo.load(options=..., weights=...)."
+        f"{path} is neither a model directory, a zip archive nor HDF5 weights. Give one of these; "
+        "HDF5 weights of bilm-tf or AllenNLP come with their options file.",
+        settings=["model", "options"],
     )
 
 

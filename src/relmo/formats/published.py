@@ -79,13 +79,14 @@ def fetch(
         return options, weights
     stem = f"{model.folder}/elmo_{model.folder}"
     by_hand = (
-        f"or download {base_urls[0]}{stem}_options.json and _weights.hdf5 by hand and use "
-        "relmo.load(options=..., weights=...)"
+        f"or download {base_urls[0]}{stem}_options.json and _weights.hdf5 by hand and give the "
+        "weights as the model, with their options."
     )
     if os.environ.get("RELMO_OFFLINE", "") not in ("", "0"):
         raise FormatError(
             f"model {model.name!r} is not in {options.parent}, and RELMO_OFFLINE forbids "
-            f"downloading it: unset RELMO_OFFLINE, {by_hand}"
+            f"downloading it: unset RELMO_OFFLINE, {by_hand}",
+            settings=["model", "options"],
         )
     try:
         download([f"{base}{stem}_options.json" for base in base_urls], options)
@@ -98,7 +99,8 @@ def fetch(
     except FormatError as error:
         raise FormatError(
             f"model {model.name!r} could not be downloaded: {error}. Check the connection and try "
-            f"again (the download resumes), {by_hand}"
+            f"again (the download resumes), {by_hand}",
+            settings=["model", "options"],
         ) from error
     return options, weights
 

@@ -147,7 +147,7 @@ class KnownModel:
 
     Attributes:
         name: as `relmo.load` takes it.
-        parameters: number of learned parameters.
+        parameters: number of learned parameters, without the softmax.
         bytes: size of its files, estimated where they were never downloaded.
         trained_on: the text that it was trained on.
         licence: its licence.

@@ -41,13 +41,20 @@ class LayerSelection:
         return (vectors[0] if self.single else vectors).numpy().copy()
 
 
-def select_layers(layers: LayerSpec, n_outputs: int) -> LayerSelection:
+ALL_KINDS = "all, average, lstm, top, a number from 0 to {top} (-1 is the top), or several (0,2)"
+SINGLE_KINDS = "average, lstm, top, or a number from 0 to {top} (-1 is the top)"
+
+
+def select_layers(
+    layers: LayerSpec, n_outputs: int, *, expected: str = ALL_KINDS
+) -> LayerSelection:
     """Check what a caller asks for, before anything is computed.
 
     Args:
         layers: "all", "top", "average" (the mean of all layers), "lstm" (the mean of layers 1 to
             L), a number, a list of numbers, or a mix.
         n_outputs: layers of the model, the token encoder's included: L + 1.
+        expected: what the error offers, where it is not everything.
     """
     identity = torch.eye(n_outputs)
     if isinstance(layers, ScalarMix):
@@ -75,8 +82,8 @@ def select_layers(layers: LayerSpec, n_outputs: int) -> LayerSelection:
         and all(_is_number(n) and -n_outputs <= n < n_outputs for n in numbers)
     ):
         raise ConfigError(
-            f"layers is {layers!r}; choose all, top, average, lstm, a number from 0 to "
-            f"{n_outputs - 1}, a list of them or a ScalarMix."
+            f"layers is {layers!r}; choose {expected.format(top=n_outputs - 1)}.",
+            settings=["layers"],
         )
     return LayerSelection(len(numbers), single, identity[list(numbers)])
 
@@ -87,10 +94,11 @@ def _is_number(value: object) -> bool:
 
 def select_one_layer(layers: LayerSpec, n_outputs: int) -> LayerSelection:
     """Check a choice that must give one vector per token."""
-    selection = select_layers(layers, n_outputs)
+    selection = select_layers(layers, n_outputs, expected=SINGLE_KINDS)
     if not selection.single:
         raise ConfigError(
-            f"layers is {layers!r}; one vector per token is needed: choose average, lstm, top, a "
-            "number or a ScalarMix."
+            f"layers is {layers!r}; one vector per token is needed: choose "
+            f"{SINGLE_KINDS.format(top=n_outputs - 1)}.",
+            settings=["layers"],
         )
     return selection

@@ -22,6 +22,7 @@ from relmo.errors import ConfigError, DataError, FormatError
 from relmo.formats import WRITERS, ModelContents, read_model
 from relmo.formats.contents import Softmax
 from relmo.inference.batching import BATCH_TOKENS, Batcher, Sentence, in_order
+from relmo.inference.device import check_device
 from relmo.inference.layer_selection import LayerSelection, LayerSpec, select_layers
 from relmo.inference.scoring import Perplexity, ScoredSentence, Scoring, summarize
 from relmo.inference.token_cache import TokenCache
@@ -60,7 +61,8 @@ def load(
         >>> model.embed("The cat sat .").shape
         (4, 512)
     """
-    check_precision(precision, device)  # before a large file is read
+    check_device(device)  # before a large file is read
+    check_precision(precision, device)
     contents = read_model(source, options=options, weights=weights)
     return Model(contents, device=device, precision=precision, tokenizer=tokenizer)
 
@@ -69,7 +71,8 @@ def check_precision(precision: str, device: str) -> None:
     """Raise `ConfigError` for a precision that this device cannot compute in."""
     if precision not in ("float32", "int8") or (precision == "int8" and device != "cpu"):
         raise ConfigError(
-            f"precision is {precision!r} on {device}; choose float32, or int8 on a CPU."
+            f"precision is {precision!r} on {device}; choose float32, or int8 on a CPU.",
+            settings=["precision"],
         )
 
 
@@ -99,6 +102,7 @@ class Model:
         precision: str = "float32",
         tokenizer: str | None = None,
     ) -> None:
+        check_device(device)
         check_precision(precision, device)
         self.tokenizer = tokenizer or contents.config.tokenizer
         self.tokenize = build_tokenizer(self.tokenizer)
@@ -204,6 +208,11 @@ class Model:
         selection = select_layers(layers, self.config.n_outputs)
         if isinstance(sentences, str):
             return next(self._embed([sentences], selection))
+        if not isinstance(sentences, Iterable):
+            raise DataError(
+                f"Expected a string or sentences, found {sentences!r:.40}. Give text, or a list of "
+                "strings or token lists."
+            )
         stream = self._embed(sentences, selection)
         return stream if isinstance(sentences, Iterator) else list(stream)
 

@@ -62,7 +62,7 @@ def with_settings(config: PretrainConfig, settings: Sequence[str]) -> PretrainCo
                 settings=["settings"],
             )
         place[key] = _parse_value(text.strip())
-    return parse_config(PretrainConfig, values, "The changed configuration")
+    return parse_config(PretrainConfig, values, "The changed configuration", settings=["settings"])
 
 
 def _parse_value(text: str) -> Any:

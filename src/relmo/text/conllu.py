@@ -28,7 +28,7 @@ def read_conllu(source: str | Path) -> Iterator[TaggedSentence]:
     """
     tokens: list[str] = []
     tags: list[str] = []
-    for number, line in enumerate(read_lines(source), start=1):
+    for number, line in enumerate(read_lines(source, is_fixed=True), start=1):
         if line.startswith("#"):
             continue
         if not line.strip():

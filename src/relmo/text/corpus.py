@@ -73,6 +73,7 @@ def read_lines(
     errors: str = "strict",
     longest: int | None = None,
     advance: Callable[[int], object] | None = None,
+    is_fixed: bool = False,
 ) -> Iterator[str]:
     r"""Read the lines of a file, or of standard input if `source` is "-".
 
@@ -88,6 +89,7 @@ def read_lines(
         longest: cut lines that are longer than this many characters, at a space if one is near,
             so that memory is bounded.
         advance: called with the number of (compressed) bytes of each read from the file.
+        is_fixed: the format of the file fixes its encoding, so errors advise no other.
     """
     if errors not in _ERRORS:
         raise ConfigError(
@@ -105,7 +107,27 @@ def read_lines(
             f"Unknown encoding {encoding!r}: expected {expected}.", settings=["encoding"]
         ) from None
     name = "standard input" if source == "-" else str(source)
-    return _lines(open_bytes(source, advance), name, encoding, decoder, longest)
+    stream = open_bytes(source, advance)
+    lines = _closing(stream, _lines(stream, name, encoding, decoder, longest, is_fixed))
+    next(lines)
+    return lines
+
+
+def _closing(stream: io.BufferedReader, lines: Iterator[str]) -> Iterator[str]:
+    """Yield an empty string, then the lines; close the stream, whether they are read or not.
+
+    A generator that has not begun would leave the stream open; the empty string is its beginning.
+    """
+    try:
+        yield ""
+        yield from lines
+    finally:
+        _close(stream)
+
+
+def _close(stream: io.BufferedReader) -> None:
+    if stream is not getattr(sys.stdin, "buffer", None):
+        stream.close()
 
 
 def open_bytes(
@@ -156,6 +178,7 @@ def _lines(
     encoding: str,
     decoder: codecs.IncrementalDecoder,
     longest: int | None,
+    is_fixed: bool,
 ) -> Iterator[str]:
     n_bytes = n_lines = 0  # read so far
     n_cut = 0  # bytes of the current line in pieces that were cut off
@@ -195,16 +218,24 @@ def _lines(
     if failure:
         in_line = n_cut + _n_bytes(line, encoding) if n_lines else offset
         where = f"offset {in_line} of the line (offset {offset} of the text)"
-        raise _undecodable(f"{name}, line {n_lines + 1}", where, encoding, failure) from failure
+        line = f"{name}, line {n_lines + 1}"
+        raise _undecodable(line, where, encoding, failure, is_fixed) from failure
     if line:
         yield line
 
 
-def _undecodable(line: str, where: str, encoding: str, error: UnicodeDecodeError) -> DataError:
-    return DataError(
+def _undecodable(
+    line: str, where: str, encoding: str, error: UnicodeDecodeError, is_fixed: bool
+) -> DataError:
+    found = (
         f"{line}: found the byte 0x{error.object[error.start]:02x} at {where}, which is not "
-        f"{encoding} ({error.reason}). Give the right encoding of the text, or errors=replace to "
-        "put a replacement character there.",
+        f"{encoding} ({error.reason})."
+    )
+    if is_fixed:
+        return DataError(f"{found} Check that it is the right file, and convert it to {encoding}.")
+    return DataError(
+        f"{found} Give the right encoding of the text, or errors=replace to put a replacement "
+        "character there.",
         settings=["encoding", "errors"],
     )
 
@@ -244,8 +275,7 @@ def _chunks(stream: io.BufferedReader, name: str) -> Iterator[bytes]:
             f"{name} is damaged {packing}: {error}. Download or compress it again."
         ) from error
     finally:
-        if stream is not getattr(sys.stdin, "buffer", None):
-            stream.close()
+        _close(stream)
 
 
 def _unpack_zstd(stream: io.BufferedReader, name: str) -> Iterator[bytes]:

@@ -25,6 +25,11 @@ class MarkedSentence:
         return self.tokens[self.place]
 
 
+def has_mark(text: str) -> bool:
+    """Whether something is marked by brackets."""
+    return any(mark[1].strip() for mark in _MARK.finditer(text))
+
+
 def parse_marked(text: str, tokenize: Tokenizer) -> MarkedSentence:
     """Remove the brackets, tokenise, and find the token that they were around.
 

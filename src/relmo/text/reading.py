@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from relmo.errors import ConfigError
 from relmo.text.corpus import find_texts, read_lines
 from relmo.text.sentences import read_sentences
 
@@ -98,4 +99,8 @@ def expand_texts(source: TextSource) -> list[str]:
 
 def list_texts(source: TextSource) -> list[str]:
     """Return one or several texts as a list of strings, as they were named."""
+    if not isinstance(source, str | Path | Iterable):
+        raise ConfigError(
+            f"Expected a file, directory, pattern or -, or a list of them, found {source!r:.40}."
+        )
     return [str(text) for text in ([source] if isinstance(source, str | Path) else source)]

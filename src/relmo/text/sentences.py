@@ -39,6 +39,14 @@ _NO_SPACE = regex.compile(
     r"| (?<=\p{L}[-‐]\n)(?=\p{L}) )".replace(" ", ""),
     _FLAGS,
 )
+_ISO_639_1 = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu "
+    "hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb "
+    "lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om "
+    "or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv "
+    "sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
 _CLOSING = "』」】）》〉〕］｝"  # sentencex puts some of them into the next sentence
 
 
@@ -78,7 +86,8 @@ def build_splitter(language: str) -> Callable[[str], list[str]]:
     Raises:
         ConfigError: `language` is not a language code, or sentencex is not installed.
     """
-    if not regex.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9-]+)?", language):
+    code = regex.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9-]+)?", language)
+    if code is None or (len(code[1]) == 2 and code[1] not in _ISO_639_1.split()):
         raise ConfigError(
             f"Unknown language {language!r}: expected the ISO 639 code of a language, such as "
             "en, de or zh.",

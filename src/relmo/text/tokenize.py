@@ -144,7 +144,10 @@ def build_tokenizer(name: str) -> Tokenizer:
         ConfigError: No tokenizer has that name, or it needs an extra that is not installed.
     """
     if name not in TOKENIZERS:
-        raise ConfigError(f"There is no tokenizer {name!r}; choose one of {', '.join(TOKENIZERS)}.")
+        raise ConfigError(
+            f"There is no tokenizer {name!r}; choose one of {', '.join(TOKENIZERS)}.",
+            settings=["tokenizer"],
+        )
     tokenizer = TOKENIZERS[name]
     tokenizer("")  # raises now if an extra is missing, not in the middle of a corpus
     return tokenizer

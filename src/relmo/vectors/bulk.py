@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -178,15 +179,20 @@ def _embed_in_processes(
         raise ConfigError(
             "Several processes embed on the CPU only: load the model there, or use 1."
         )
+    context = torch.multiprocessing.get_context("spawn")
+    # A worker gets its model from a queue: as an argument it would fill a pipe that nobody reads,
+    # and wait for ever, where the worker dies at its start.
+    models: Queue[ModelContents] = context.Queue()
+    models.cancel_join_thread()
+    contents = model.contents()
+    for _ in range(workers):
+        models.put(contents)
+    n_threads = max(1, torch.get_num_threads() // workers)
     executor = ProcessPoolExecutor(
         workers,
-        mp_context=torch.multiprocessing.get_context("spawn"),
+        mp_context=context,
         initializer=_start_worker,
-        initargs=(
-            model.contents(),
-            model.precision,
-            max(1, torch.get_num_threads() // workers),
-        ),
+        initargs=(models, model.precision, n_threads),
     )
     waiting: deque[tuple[list[Line], Future[list[Array]]]] = deque()
     stream = iter(pools)
@@ -203,16 +209,17 @@ def _embed_in_processes(
         raise worker_died(error, "use fewer workers") from None
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+        models.close()
 
 
 _worker: Model  # in a worker process: its model
 
 
-def _start_worker(contents: ModelContents, precision: str, n_threads: int) -> None:
+def _start_worker(models: Queue[ModelContents], precision: str, n_threads: int) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     torch.set_num_threads(n_threads)
-    _worker = Model(contents, precision=precision)
+    _worker = Model(models.get(), precision=precision)
 
 
 def _work(sentences: list[list[str]], layers: LayerSpec) -> list[Array]:

@@ -31,7 +31,7 @@ class IndexOptions:
 
     Attributes:
         layers: "average" (of all layers), "lstm" (the mean of layers 1 to L), "top" or a number.
-        stop_words: words to leave out, in lower case.
+        stop_words: words to leave out, in lower case: one, or several.
         approximate: add a faiss index, for approximate search in millions of words.
 
     Example:
@@ -41,7 +41,7 @@ class IndexOptions:
     """
 
     layers: Layer = "average"
-    stop_words: tuple[str, ...] = ()
+    stop_words: str | tuple[str, ...] = ()
     approximate: bool = False
 
 
@@ -173,11 +173,12 @@ def _write(
                 yield tokens, vectors
                 advance(len(tokens))
 
+    words = options.stop_words
     return write_index(
         output,
         told(),
         about=identify(model, options.layers),
-        stop_words=options.stop_words,
+        stop_words=[words] if isinstance(words, str) else words,
         approximate=options.approximate,
     )
 
@@ -218,6 +219,7 @@ def search_index(
     """
     opened = index if isinstance(index, VectorIndex) else VectorIndex(index)
     loaded = open_model(model, tokenizer=opened.about.get("tokenizer"))
+    _check_same(opened, loaded)  # before a mark does not fit a token of another tokenizer
     marked = parse_marked(sentence, loaded.tokenize)
     hits = nearest_occurrences(opened, loaded, marked, k, exact=exact)
     return Occurrences(marked.tokens, marked.place, tuple(hits))
@@ -278,17 +280,30 @@ def nearest_occurrences(
     Raises:
         ConfigError: The index was built with another model or tokenizer.
     """
+    _check_same(index, model)
     layers = index.about.get("layers", "average")
-    if index.about != identify(model, layers):
-        raise ConfigError(
-            "The index was made with another model or tokenizer: build it again with this one, or "
-            "take that one.",
-            settings=["model"],
-        )
     vectors = model.embed([sentence.tokens], layers=layers)[0]
     query = vectors[sentence.place][None]
     (hits,) = index.search(query, k, without=sentence.tokens, exact=exact)
     return hits
+
+
+def _check_same(index: VectorIndex, model: Model) -> None:
+    """Raise `ConfigError` for an index that was built with another model or tokenizer."""
+    found = identify(model, index.about.get("layers", "average"))
+    differing = [name for name in ("weights", "tokenizer") if index.about.get(name) != found[name]]
+    if differing == ["tokenizer"]:
+        raise ConfigError(
+            f"The index was made with the tokenizer {index.about.get('tokenizer')!r}, but "
+            f"{model.tokenizer!r} was chosen: take that of the index, or build it again.",
+            settings=["tokenizer"],
+        )
+    if index.about != found:
+        raise ConfigError(
+            "The index was made with the weights of another model: take that model, or build the "
+            "index again with this one.",
+            settings=["model"],
+        )
 
 
 def measure_recall(index: IndexLike, *, k: int = 10, queries: int = 200) -> Recall:

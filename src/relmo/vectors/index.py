@@ -205,6 +205,13 @@ def write_index(
 
 
 def _read_values(directory: Path) -> dict[str, Any]:
+    if not directory.is_dir():
+        found = "it is a file" if directory.exists() else "there is no such directory"
+        raise FormatError(
+            f"{directory} is not an index: {found}. Give the directory of one, or build one with "
+            "`relmo index build` or relmo.build_index.",
+            settings=["index"],
+        )
     try:
         values = json.loads((directory / "index.json").read_text(encoding="utf-8"))
         version, about = values["format_version"], dict(values["about"])

@@ -17,6 +17,7 @@ from relmo.features.static import StaticVectors
 from relmo.inference.model import Model
 from relmo.inference.model_source import ModelLike, open_model
 from relmo.progress import progress
+from relmo.text.marks import has_mark
 from relmo.text.vocabulary import SPECIAL
 
 CHUNK_WORDS = 8192  # encoded at a time
@@ -77,6 +78,7 @@ def neighbours(
         k: number of neighbours by each kind of vector.
 
     Raises:
+        ConfigError: There is more than one word.
         DataError: The static vectors do not have the word, or the model has no vocabulary.
 
     Example:
@@ -89,10 +91,21 @@ def neighbours(
         raise ConfigError("Expected a word, found an empty one. Give a word.")
     if isinstance(static, str | Path):
         static = StaticVectors.load(static)
+    if not (model is None and static is not None and word in static):  # they may hold phrases
+        _check_one_word(word)
     if model is None and static is None:
         model = "en"
     loaded = None if model is None else open_model(model)
     return Neighbours(word, nearest_by_kind(word, k, model=loaded, static=static))
+
+
+def _check_one_word(word: str) -> None:
+    if len(word.split()) > 1 or has_mark(word):
+        raise ConfigError(
+            f"Expected one word, found {word!r:.80}. Give one word. For a word in its sentence, "
+            'mark it, "The [cat] sat", and search a corpus (search_corpus) or an index.',
+            settings=["corpus", "index"],
+        )
 
 
 def nearest_words(vectors: StaticVectors, word: str, query: Array, k: int) -> tuple[Neighbour, ...]:

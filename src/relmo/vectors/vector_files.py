@@ -169,7 +169,7 @@ def _safetensors(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[list[str], Any]]:
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, is_fixed=True), start=1):
         try:
             values = json.loads(line)
             with np.errstate(
