@@ -1,6 +1,7 @@
 """What several tests stand on: shared reference data, and a small model of our own making."""
 
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,11 @@ from relmo.presets import read_preset
 # of threads ask for as many as they need.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+# A shell that starts tests in the background lets them ignore Ctrl-C, and the processes that they
+# interrupt too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: what an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("quick", deadline=None)
