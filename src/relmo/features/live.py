@@ -106,6 +106,14 @@ def open_features(
 
     Raises:
         ConfigError: There is neither, and no default.
+
+    Example:
+        >>> import numpy as np
+        >>> import relmo
+        >>> from relmo.features import open_features
+        >>> static = relmo.StaticVectors(["cat", "dog"], np.eye(2, dtype=np.float32))
+        >>> [(features.name, features.n_layers) for features in open_features("en", static)]
+        [('en', 3), ('static', 1)]
     """
     if model is None and static is None:
         model = default
