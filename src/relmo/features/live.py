@@ -32,6 +32,11 @@ class LiveFeatures:
     """
 
     def __init__(self, model: Model, name: str = "model") -> None:
+        if not isinstance(model, Model):
+            raise ConfigError(
+                f"Expected a loaded model, found {model!r:.40}. Load it with relmo.load, or give "
+                "its name or path to relmo.features.open_features."
+            )
         self.model = model
         self.name = name
 
