@@ -51,7 +51,7 @@ def untrained_features(contents: ModelContents, seed: int) -> Features:
 
 
 def write_sentences(corpus: Corpus, path: Path) -> None:
-    """A sentence a line, its words between spaces."""
+    """One sentence per line, its words between spaces."""
     with path.open("w", encoding="utf-8") as file:
         for shard in corpus.shards:
             words = np.array([word.replace(" ", "_") for word in shard.words], dtype=object)

@@ -113,7 +113,7 @@ def resume(name: str) -> dict[str, object]:
     }
 
 
-def search(model: relmo.Embedder, index: relmo.VectorIndex) -> list[list[object]]:
+def search(model: relmo.Model, index: relmo.VectorIndex) -> list[list[object]]:
     """Every word of the index with its score, the nearest first."""
     query = model.embed(QUERY)[PLACE]
     (hits,) = index.search(query[None], k=len(index))

@@ -21,9 +21,10 @@ INTRODUCTION = """\
 <!-- Written by scripts/python_reference.py. Change the docstrings in src/relmo instead. -->
 # Python
 
-Every verb of the [command line](cli.md) has a function here. It returns a frozen dataclass, whose
-`as_dict()` is what the verb prints with `--json`. Names are loaded when they are first used:
-`import relmo` alone does not import torch.
+Every verb of the [command line](cli.md) but `demo` has a function here. Where the verb has
+`--json`, the function returns a frozen dataclass whose `as_dict()` is what the verb prints
+(`score_file` gives one per line). Names are loaded when they are first used: `import relmo`
+alone does not import torch.
 
 Functions take a model as a name, as a path, as a `ModelSource` or as a loaded `Model`; and text as
 a path, as `"-"` for standard input, or as a list of paths. The examples run as tests. In
@@ -33,10 +34,15 @@ signatures,
 |---|---|
 | `ModelLike` | `str`, `Path`, `Model` or `ModelSource` |
 | `TextSource` | `str` or `Path` (file, directory, pattern or `"-"`), or a sequence of them |
+| `IndexLike` | the directory of an index, or a `VectorIndex` |
 | `Sentence` | a string, a sequence of tokens, or an array of character ids (tokens, C) |
+| `Sentences` | a sequence of sentences, each a sequence of tokens |
 | `LayerSpec` | `"all"`, `"average"`, `"lstm"`, `"top"`, a number, numbers or a `ScalarMix` |
 | `Layer` | `"average"`, `"lstm"`, `"top"` or a number |
-| `Array` | a NumPy array of floating-point numbers |
+| `Pool` | `"mean"`, `"max"` or `"first-last"` |
+| `LossFunction` | from a module and a batch to (loss, units) or (loss, units, extra columns) |
+| `Setting` | `str`, `int`, `float`, `bool` or `None` |
+| `Array`, `IntArray` | NumPy arrays of float32 and of int64 |
 """
 
 # Every name of `relmo.__all__`, `relmo.features.__all__` and `relmo.train.__all__`, and what their
@@ -44,13 +50,16 @@ signatures,
 SECTIONS = {
     "Load and embed": """
         load Model relmo.inference.model:StatefulStream ModelSource
+        relmo.text.batch:Batch relmo.text.batch:Packing relmo.text.characters:TokenIds
+        relmo.text.characters:CharacterScheme relmo.text.tokenize:Token
         embed_file relmo.vectors.bulk:EmbeddedFile TextOptions
-        relmo.vectors.sinks:open_sink
+        relmo.vectors.sinks:open_sink relmo.vectors.sinks:Sink
         relmo.text.corpus:read_lines relmo.text.sentences:read_sentences
     """,
     "Measure text": """
         perplexity relmo.inference.scoring:Perplexity
         score_file relmo.inference.text_scores:ScoredLine relmo.inference.scoring:ScoredSentence
+        relmo.inference.scoring:Scoring
         substitutes relmo.inference.substitutes:Substitutes relmo.inference.substitutes:Substitute
     """,
     "Explore words": """
@@ -78,23 +87,32 @@ SECTIONS = {
         relmo.train:ModuleLearner relmo.train.optim:Clipping relmo.train:Metric
         relmo.train:Examples relmo.train:RunDirectory
         relmo.train:Learner relmo.train:Step relmo.train:TrainingData
+        relmo.train.report:Report relmo.train.report:Row
+        relmo.train.world:World relmo.train.world:join_world
     """,
     "Pre-train": """
         pretrain relmo.presets:list_presets relmo.presets:read_preset
         relmo.presets:with_settings relmo.train.log:read_metrics
+        relmo.config:PretrainConfig relmo.config:ModelConfig relmo.config:EncoderConfig
+        relmo.config:LstmConfig relmo.config:DataConfig relmo.config:ObjectiveConfig
     """,
     "Models and caches": """
         convert describe_model relmo.inference.describe:ModelDescription
         describe_system relmo.inference.describe:SystemDescription
         list_models relmo.inference.describe:KnownModels relmo.inference.describe:KnownModel
-        relmo.formats:read_model
+        relmo.formats:read_model relmo.formats:ModelContents relmo.formats.contents:Softmax
+        relmo.text.vocabulary:Vocabulary relmo.text.lexicon:Lexicon
         list_cache relmo.cache:CacheContents relmo.cache:CacheEntry clear_cache relmo.cache:Cleared
     """,
     "Results": """
-        relmo.results:Result relmo.results:build_result relmo.results:write_results
-        relmo.results:read_results relmo.results:render_table
+        relmo.results:Result relmo.results:Value relmo.results:Interval relmo.results:DataFile
+        relmo.machine:Machine relmo.results:build_result relmo.results:accuracy
+        relmo.results:binomial_interval relmo.results:bootstrap_interval
+        relmo.results:data_identity relmo.results:write_results relmo.results:read_results
+        relmo.results:render_table
     """,
 }
+NOT_BUILT = ("Sink", "StoredFeatures")  # by callers: another function gives them
 HEADINGS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Examples")
 
 
@@ -134,10 +152,12 @@ def _member(path: str, value: Any, defined: Any) -> Iterator[str]:
 
 
 def _signature(value: Any, path: str) -> Iterator[str]:
-    if inspect.isclass(value) and (issubclass(value, Exception) or _is_protocol(value)):
+    if inspect.isclass(value) and (
+        issubclass(value, Exception) or _is_protocol(value) or value.__name__ in NOT_BUILT
+    ):
         return
     signature = inspect.signature(value)
-    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    parameters = [p for p in signature.parameters.values() if p.name[0] != "_" and p.name != "self"]
     if inspect.isclass(value) and issubclass(value, BaseModel):  # types without their limits
         types = get_type_hints(value)
         parameters = [p.replace(annotation=types[p.name]) for p in parameters]
@@ -174,6 +194,7 @@ def _result(signature: inspect.Signature) -> str:
 
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"ForwardRef\('([^']+)'[^)]*\)", r"\1", text)
     text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
     if "Literal[" not in text:  # the names of types in quotes
         text = re.sub(r"(?<=\[)'|'(?=])", "", text)
@@ -181,7 +202,9 @@ def _type(annotation: Any) -> str:
 
 
 def _value(default: Any) -> str:
-    """A default; of a dataclass, what differs from the defaults of its fields."""
+    """A default; of a dataclass or settings, what differs from the defaults of its fields."""
+    if isinstance(default, BaseModel):
+        return f"{type(default).__name__}()"
     if not is_dataclass(default):
         if inspect.isbuiltin(default) or inspect.isfunction(default):
             return str(default.__name__)

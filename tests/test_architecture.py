@@ -219,8 +219,8 @@ def test_tables_of_names_are_plain(table):
 
 
 OLD_NAMES = re.compile(
-    r"\b(read_ahead|both_ways|strongest|run_both|Course|near_by_kind|Scorer|Concatenated|Embedder"
-    r"|choose_config|relmo\.(ahead|score|pretrain\.\w+|vectors\.(embedder|choice|static)))\b"
+    r"\b(read_ahead|both_ways|strongest|run_both|read_layer|Course|near_by_kind|Scorer|Concatenated"
+    r"|Embedder|choose_config|score_lines|index_files|relmo\.(ahead|score|pretrain\.\w+|vectors\.(embedder|choice|static)))\b"
 )
 
 
@@ -228,9 +228,11 @@ def test_old_identifiers_are_gone():
     allowed = {"__init__.py"}  # the deprecated alias
     found = {n for n, t in TREES.items() if any(OLD_NAMES.search(w) for w in code_words(t))}
     assert found <= allowed
-    c = [*(SOURCE / "model" / "kernels").glob("*.[ch]")]
-    assert len(c) == 2
-    assert not [p for p in c if OLD_NAMES.search(p.read_text(encoding="utf-8"))]
+    others = [*(SOURCE / "model" / "kernels").glob("*.[ch]")]
+    for folder in ("benchmarks", "examples", "scripts"):
+        others += (ROOT / folder).glob("*.*")
+    assert {"cell.c", "make_artefacts.py", "embed.py"} <= {path.name for path in others}
+    assert not [p.name for p in others if OLD_NAMES.search(p.read_text(encoding="utf-8"))]
 
 
 # ---- imports ------------------------------------------------------------------------------------

@@ -42,7 +42,20 @@ class _Values(BaseModel):
 
 
 class EncoderConfig(_Values):
-    """The token encoder: characters (and, in some models, words) to one vector per token."""
+    """The token encoder: characters (and, in some models, words) to one vector per token.
+
+    Attributes:
+        scheme: "bytes", as the published models have it, or "lexicon": Unicode characters, words.
+        n_characters: how many there are; 262 in the scheme "bytes", 0 reads words alone.
+        character_dim: length of a character's vector.
+        max_characters: per token, marks included; longer tokens are cut.
+        filters: width and number of each convolution: [[1, 32], [2, 64]].
+        n_highway: highway layers after the convolutions.
+        activation: "relu" or "tanh", after the convolutions.
+        n_words: of the lexicon; 0 reads characters alone.
+        word_dim: length of a word's vector.
+        projection: whether a linear layer projects to `lstm.projection_dim`.
+    """
 
     scheme: Literal["bytes", "lexicon"] = "bytes"
     n_characters: int = Field(N_BYTE_CHARACTERS, ge=0, le=10_000_000)
@@ -88,7 +101,17 @@ class EncoderConfig(_Values):
 
 
 class LstmConfig(_Values):
-    """One direction's stack of LSTM layers; both directions are alike."""
+    """One direction's stack of LSTM layers; both directions are alike.
+
+    Attributes:
+        cell_dim: H, the size of a cell.
+        projection_dim: P, the output of a layer; a token's vector has both directions', 2P.
+        n_layers: L.
+        cell_clip: limit of the values of a cell, or none.
+        projection_clip: limit of the values of a layer's output, or none.
+        residual: whether a layer after the first adds its input to its output.
+        projection: whether a linear layer projects the cell to `projection_dim`.
+    """
 
     cell_dim: Dim
     projection_dim: Dim
@@ -100,7 +123,13 @@ class LstmConfig(_Values):
 
 
 class ModelConfig(_Values):
-    """A whole biLM, and the tokenizer that strings go through when a caller names none."""
+    """A whole biLM.
+
+    Attributes:
+        encoder: the token encoder.
+        lstm: the LSTM layers of one direction.
+        tokenizer: what strings go through when a caller names none.
+    """
 
     encoder: EncoderConfig
     lstm: LstmConfig
@@ -131,11 +160,23 @@ class ModelConfig(_Values):
 class DataConfig(_Values):
     """What text is, and what it becomes: a vocabulary, and batches of one of two layouts.
 
-    Text is prose in a language, to be split into sentences, or `lines`, a sentence each.
-    `segments`: each sentence for itself (or, `joined`, runs of sentences of up to `segment_tokens`)
-    from a zero state; longer ones are cut. `stream`: `n_streams` texts side by side, `n_steps`
-    tokens at a time, the state carried on, as bilm-tf does. Of the sentences, a share of
-    `case_noise` is read in another case than it was written in.
+    Attributes:
+        lines: one sentence per line; otherwise text is prose, to be split into sentences.
+        language: of prose, as an ISO 639 code.
+        encoding: of the text.
+        errors: what to do with bytes that do not decode.
+        vocabulary_size: number of words to predict, special ones included.
+        min_count: minimum number of occurrences of a word in the vocabulary.
+        layout: "segments" reads each sentence from a zero state; "stream" reads `n_streams` texts
+            side by side, `n_steps` tokens at a time, and carries the state over, as bilm-tf does.
+        batch_tokens: per step, in segments.
+        segment_tokens: maximum length of a segment; longer sentences are cut.
+        joined: read runs of sentences of up to `segment_tokens` as one segment.
+        n_streams: in streams, texts side by side.
+        n_steps: in streams, tokens of each per step.
+        case_noise: share of the sentences that are read in another case than they were written in.
+        valid_share: share of the text that is held out where no text to validate on is given.
+        valid_tokens: maximum number of tokens to validate on.
     """
 
     lines: bool = False
@@ -158,9 +199,11 @@ class DataConfig(_Values):
 class ObjectiveConfig(_Values):
     """The loss: cross-entropy by sampled softmax, with dropout.
 
-    `n_samples` is the number of negative samples; 0 means the full softmax. The loss is multiplied
-    by `loss_scale`. With `unigram_bias`, the bias of a new softmax starts as the log frequency of
-    each word.
+    Attributes:
+        n_samples: number of negative samples; 0 means the full softmax.
+        dropout: share of each layer's input, and of the top layer's output, that is dropped.
+        loss_scale: what the loss is multiplied by before its gradient is taken.
+        unigram_bias: start the bias of a new softmax as the log frequency of each word.
     """
 
     n_samples: Annotated[int, Field(ge=0)] = 4096
@@ -194,6 +237,11 @@ class TrainConfig(_Values):
         patience: early stopping: so many validations without a better one end training.
         checkpoint_minutes: between checkpoints.
         seed: of dropout and whatever else is random in a step.
+
+    Example:
+        >>> from relmo.config import TrainConfig
+        >>> TrainConfig(epochs=3, decay="cosine", patience=2).learning_rate
+        0.001
     """
 
     optimizer: Literal["adam", "adagrad"] = "adam"
@@ -222,7 +270,22 @@ class TrainConfig(_Values):
 
 
 class PretrainConfig(_Values):
-    """Everything that a pre-training run depends on, but for its text."""
+    """Everything that a pre-training run depends on, but for its text.
+
+    A setting is named by its table and its name, such as "model.lstm.cell_dim" or "train.epochs".
+
+    Attributes:
+        model: the network and its tokenizer.
+        data: the text, the vocabulary and the batches.
+        objective: the loss.
+        train: the optimizer, the schedule and the limits.
+
+    Example:
+        >>> from relmo.presets import read_preset, with_settings
+        >>> config = with_settings(read_preset("small"), ["model.lstm.cell_dim=512"])
+        >>> config.model.lstm.cell_dim, config.data.layout
+        (512, 'segments')
+    """
 
     model: ModelConfig
     data: DataConfig = DataConfig()

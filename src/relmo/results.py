@@ -163,9 +163,11 @@ def build_result(
 ) -> Result:
     """Put together what was measured just now, by this process, on this machine.
 
-    >>> result = build_result("toy", [accuracy(9, 10, group="test")], seconds=0.5, seeds=[1])
-    >>> result.values[0].value
-    90.0
+    Example:
+        >>> from relmo.results import accuracy, build_result
+        >>> result = build_result("toy", [accuracy(9, 10, group="test")], seconds=0.5, seeds=[1])
+        >>> result.values[0].value
+        90.0
     """
     started = datetime.now(timezone.utc) - timedelta(seconds=seconds)
     return Result(
@@ -186,14 +188,23 @@ def build_result(
 # ---- files --------------------------------------------------------------------------------------
 
 
-def write_results(result: Result, path: Path) -> None:
-    """Write results.json, in full or not at all."""
+def write_results(result: Result, path: str | Path) -> None:
+    """Write results.json, in full or not at all.
+
+    Example:
+        >>> from relmo.results import Value, build_result, read_results, write_results
+        >>> result = build_result("speed", [Value("rate", 900.0, "words/s")], seconds=2.0)
+        >>> write_results(result, "results.json")
+        >>> read_results("results.json") == result
+        True
+    """
     text = json.dumps(result.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-    with written_atomically(path) as written:  # a command line may hold bytes that are no text
+    with written_atomically(Path(path)) as written:
+        # A command line may hold bytes that are no text.
         written.write_bytes((text + "\n").encode("utf-8", errors="replace"))
 
 
-def read_results(path: Path) -> Result:
+def read_results(path: str | Path) -> Result:
     """Read and check results.json.
 
     Raises:
@@ -203,7 +214,7 @@ def read_results(path: Path) -> Result:
     from pydantic_core import from_json
 
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             content = file.read(MAX_RESULTS_BYTES + 1)
     except OSError as error:
         raise FormatError(f"Cannot read {path}: {error.strerror or error}.") from None
@@ -233,9 +244,9 @@ def read_results(path: Path) -> Result:
         raise FormatError(f"{path}: {place}: {first['msg']}. Measure again.") from None
 
 
-def data_identity(paths: Iterable[Path]) -> tuple[DataFile, ...]:
+def data_identity(paths: Iterable[str | Path]) -> tuple[DataFile, ...]:
     """Name files by their content, so that others can tell whether theirs are the same."""
-    return tuple(map(_identify, paths))
+    return tuple(_identify(Path(path)) for path in paths)
 
 
 def _identify(path: Path) -> DataFile:
@@ -283,9 +294,11 @@ def bootstrap_interval(
 def binomial_interval(n_right: int, n: int, *, level: float = 0.95) -> Interval:
     """Wilson's score interval of a share, 0 to 1.
 
-    >>> interval = binomial_interval(90, 100)
-    >>> round(interval.low, 3), round(interval.high, 3)
-    (0.826, 0.945)
+    Example:
+        >>> from relmo.results import binomial_interval
+        >>> interval = binomial_interval(90, 100)
+        >>> round(interval.low, 3), round(interval.high, 3)
+        (0.826, 0.945)
     """
     if not 0 <= n_right <= n or n < 1:
         raise ConfigError(f"An accuracy needs 0 to n right of n > 0, found {n_right} of {n}.")
@@ -317,6 +330,16 @@ def render_table(results: Result | Sequence[Result], *, intervals: bool = True) 
 
     With several results, `what` is a column too. Numbers of a column have as many decimals as show
     three digits of the largest; whole numbers have none.
+
+    Example:
+        >>> from relmo.results import Value, build_result, render_table
+        >>> values = [Value("loss", 0.5, row="layer 1"), Value("loss", 0.25, row="layer 2")]
+        >>> print(render_table(build_result("toy", values, seconds=1.0)))
+        |  | loss |
+        | --- | ---: |
+        | layer 1 | 0.500 |
+        | layer 2 | 0.250 |
+        <BLANKLINE>
     """
     several = [results] if isinstance(results, Result) else list(results)
     columns: dict[tuple[str, str | None, str], list[float]] = {}

@@ -79,3 +79,8 @@ def test_opening(tiny, tmp_path):
     assert live.identity == model.identity
     with pytest.raises(ConfigError, match="give a model, static vectors, or both"):
         open_features(None)
+
+
+def test_a_name_is_not_a_loaded_model():
+    with pytest.raises(ConfigError, match=r"Expected a loaded model, found 'en'.*relmo\.load"):
+        LiveFeatures("en")

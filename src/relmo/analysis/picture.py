@@ -36,8 +36,9 @@ def check_picture(path: Path) -> None:
         _import_matplotlib()
 
 
-def write_picture(senses: Senses, path: Path) -> None:
-    """Draw senses; the ending of the name chooses the format."""
+def write_picture(senses: Senses, path: str | Path) -> None:
+    """Draw senses; the ending of the name (.png, .svg, .html) chooses the format."""
+    path = Path(path)
     check_picture(path)
     with written_atomically(path) as written:
         PICTURES[path.suffix.lower()](senses, written)

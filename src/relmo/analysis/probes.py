@@ -50,7 +50,8 @@ class ProbeResult:
         names: of the kinds of vectors that were probed.
         dev: of each, at its best epoch.
         test: of each, at that epoch.
-        mix: what each layer is multiplied by in the learned mix; empty where there is none.
+        mix: what each layer is multiplied by in the learned mix, after the last epoch; empty where
+            there is none.
         n_tags: number of distinct tags.
         n_tokens: of the training part.
         n_dev: tokens of the development part.

@@ -23,6 +23,13 @@ class Layers:
     Attributes:
         values: (K, B, T, D) float32, zero where there is no token.
         mask: (B, T), True on real tokens (and on boundaries, if the batch has them).
+
+    Example:
+        >>> import torch
+        >>> from relmo.features import Layers
+        >>> layers = Layers(torch.ones(3, 1, 2, 4), torch.tensor([[True, True]]))
+        >>> layers.average().shape, layers.lengths.tolist()
+        (torch.Size([1, 2, 4]), [2])
     """
 
     values: Tensor
@@ -84,6 +91,22 @@ class Features(Protocol):
 
     To float32 rounding, the vectors of a sentence depend on the sentence alone, not on the others
     of its batch. Where there are several layers, layer 0 depends on the word alone.
+
+    Example:
+        >>> import torch
+        >>> from relmo.features import FeatureStore, Layers
+        >>> class Lengths:
+        ...     name, identity, n_layers, dim = "lengths", "lengths-1", 1, 1
+        ...
+        ...     def batch(self, sentences, *, boundaries=False):
+        ...         edge = [0.0] if boundaries else []
+        ...         rows = [torch.tensor([*edge, *map(len, s), *edge]) for s in sentences]
+        ...         ones = [torch.ones(len(row), dtype=torch.bool) for row in rows]
+        ...         pad = torch.nn.utils.rnn.pad_sequence
+        ...         return Layers(pad(rows, True)[None, ..., None], pad(ones, True))
+        >>> stored = FeatureStore("my-store").open(Lengths(), [["A", "cat"], ["Yes"]])
+        >>> stored.batch([["A", "cat"]]).values.tolist()
+        [[[[1.0], [3.0]]]]
     """
 
     @property

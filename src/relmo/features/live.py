@@ -32,6 +32,11 @@ class LiveFeatures:
     """
 
     def __init__(self, model: Model, name: str = "model") -> None:
+        if not isinstance(model, Model):
+            raise ConfigError(
+                f"Expected a loaded model, found {model!r:.40}. Load it with relmo.load, or give "
+                "its name or path to relmo.features.open_features."
+            )
         self.model = model
         self.name = name
 
@@ -106,6 +111,14 @@ def open_features(
 
     Raises:
         ConfigError: There is neither, and no default.
+
+    Example:
+        >>> import numpy as np
+        >>> import relmo
+        >>> from relmo.features import open_features
+        >>> static = relmo.StaticVectors(["cat", "dog"], np.eye(2, dtype=np.float32))
+        >>> [(features.name, features.n_layers) for features in open_features("en", static)]
+        [('en', 3), ('static', 1)]
     """
     if model is None and static is None:
         model = default

@@ -143,6 +143,16 @@ class StoredFeatures:
         folder: of the data set.
         n_sentences: how many distinct ones are stored.
         n_tokens: of these, without boundaries.
+
+    Example:
+        >>> import relmo
+        >>> from relmo.features import FeatureStore
+        >>> sentences = [["A", "cat", "."], ["Yes"]]
+        >>> stored = FeatureStore("my-store").open(relmo.load("en"), sentences)
+        >>> stored.n_sentences, stored.n_tokens
+        (2, 4)
+        >>> stored.batch(sentences, boundaries=True).mask.sum(dim=1).tolist()
+        [5, 3]
     """
 
     def __init__(self, folder: Path, name: str) -> None:

@@ -19,13 +19,25 @@ else:
 
 
 def list_presets() -> list[str]:
-    """The names that `read_preset` knows."""
+    """The names that `read_preset` knows.
+
+    Example:
+        >>> from relmo.presets import list_presets
+        >>> list_presets()
+        ['chinese', 'medium', 'original', 'small', 'tiny']
+    """
     files = resources.files("relmo.presets").iterdir()
     return sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
 
 
 def read_preset(name: str) -> PretrainConfig:
-    """The sizes and the recipe of a published or recommended model."""
+    """The sizes and the recipe of a published or recommended model.
+
+    Example:
+        >>> from relmo.presets import read_preset
+        >>> read_preset("original").model.lstm.cell_dim
+        4096
+    """
     if name not in list_presets():
         raise ConfigError(f"There is no preset {name!r}. Choose from: {', '.join(list_presets())}.")
     text = (resources.files("relmo.presets") / f"{name}.toml").read_text(encoding="utf-8")
@@ -47,7 +59,13 @@ def to_toml(config: PretrainConfig) -> str:
 
 
 def with_settings(config: PretrainConfig, settings: Sequence[str]) -> PretrainConfig:
-    """The same with some values replaced, each written as "model.lstm.cell_dim=512"."""
+    """The same with some values replaced, each written as "model.lstm.cell_dim=512".
+
+    Example:
+        >>> from relmo.presets import read_preset, with_settings
+        >>> with_settings(read_preset("tiny"), ["train.epochs=3"]).train.epochs
+        3
+    """
     values = config.model_dump(mode="json")
     for setting in settings:
         path, equals, text = setting.partition("=")

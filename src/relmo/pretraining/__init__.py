@@ -40,7 +40,7 @@ def pretrain(
     vocabulary: str | Path | None = None,
     init: str | Path | None = None,
     resume: bool = False,
-    cache: Path | None = None,
+    cache: str | Path | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
     r"""Train a biLM until a limit is reached; `run/model` is the result.
@@ -48,12 +48,12 @@ def pretrain(
     Args:
         run: a new directory, or that of the run to resume.
         texts: files, directories, patterns, or "-"; when resuming, the run's own if none.
-        preset: sizes and recipe.
-        values: what to change of them, by name: {"train.epochs": 3}.
+        preset: name of sizes and recipe (`relmo.presets.list_presets`); "small" when None.
+        values: settings of `relmo.config.PretrainConfig` to change, by name: {"train.epochs": 3}.
         settings: the same as text: ["train.epochs=3"].
         valid: text to validate on; some of the corpus is held out when there is none.
         vocabulary: a file of words to use instead of the corpus's own most frequent ones.
-        init: a model to fine-tune.
+        init: a model to fine-tune, as `relmo.load` takes it.
         resume: resume from the last checkpoint, bit for bit as if there had been no stop.
         cache: where prepared text is kept; the user's cache directory when None.
         tensorboard: write TensorBoard's files too.
@@ -72,11 +72,11 @@ def pretrain(
     resumed = directory.config if resume else None
     config = resolve_config(preset, values or {}, settings, init=contents, resumed=resumed)
     before = to_toml(resolve_config(None, {}, [], resumed=resumed)) if resume else None
-    cache = cache or cache_directory() / "corpora"
+    shards = cache_directory() / "corpora" if cache is None else Path(cache)
     with join_world() as world:
         opened = directory.opened(to_toml(config), resume=resume, before=before)
         with opened if world.is_first else nullcontext():
-            job = Job(directory, config, inputs, contents, cache, world)
+            job = Job(directory, config, inputs, contents, shards, world)
             job.prepare(resume=resume)
             return job.train(resume=resume, tensorboard=tensorboard)
 

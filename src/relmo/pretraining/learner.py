@@ -122,7 +122,7 @@ class BiLmLearner:
         recipe: loss, optimizer, clipping.
         valid: held-out text.
         world: the processes that train together.
-        n_streams: of the layout `stream`, whose state is carried on from batch to batch; else 0.
+        n_streams: of the layout `stream`, whose state is carried over from batch to batch; else 0.
 
     Attributes:
         bilm: the network.

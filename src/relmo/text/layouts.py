@@ -2,7 +2,7 @@
 
 `Segments`, here: each sentence (or run of sentences) for itself, from a zero state, those of like
 lengths together: the way text is embedded. `Streams`, in streams.py: texts side by side, a few
-tokens at a time, with the state carried on, as bilm-tf trains. A sentence of n words gives n + 1
+tokens at a time, with the state carried over, as bilm-tf trains. A sentence of n words gives n + 1
 predictions in either direction:
 
     forward    reads  <S> a b      predicts  a b </S>

@@ -16,7 +16,7 @@ Columns = tuple[str, str, str, str]  # read forward and backward, predicted so
 
 
 class Streams(Layout):
-    """Texts side by side, `n_steps` tokens at a time, to be read with the state carried on."""
+    """Texts side by side, `n_steps` tokens at a time, to be read with the state carried over."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Metric:
-    """A score by name, and in which direction it improves."""
+    """A score by name, and in which direction it improves.
+
+    Example:
+        >>> from relmo.train import Metric
+        >>> Metric("accuracy", higher_is_better=True).is_better(0.9, 0.8)
+        True
+    """
 
     name: str
     higher_is_better: bool
@@ -30,6 +36,11 @@ class Step:
         n_units: how many there were.
         gradient_norm: before clipping.
         extra: more columns for metrics.jsonl, which shows those of the last step of each row.
+
+    Example:
+        >>> from relmo.train import Step
+        >>> Step(loss=0.5, n_units=32, gradient_norm=1.25, extra={"accuracy": 0.75}).n_units
+        32
     """
 
     loss: float
@@ -44,6 +55,34 @@ class Learner(Protocol):
     Attributes:
         unit: what `Step.n_units` counts, in the plural: "words", "sentences", "questions".
         decides: the score of `evaluate` that chooses the best checkpoint and stops early.
+
+    Example:
+        >>> import torch
+        >>> from relmo.config import TrainConfig
+        >>> from relmo.train import Examples, Metric, Step, train
+        >>> class Mean:
+        ...     unit, decides = "numbers", Metric("error", higher_is_better=False)
+        ...
+        ...     def __init__(self):
+        ...         self.value = torch.zeros(1)
+        ...
+        ...     def learn(self, batch, rate):
+        ...         gradient = self.value - sum(batch) / len(batch)
+        ...         self.value -= rate * gradient
+        ...         return Step(float(gradient.square()), len(batch), float(gradient.abs()))
+        ...
+        ...     def evaluate(self):
+        ...         return {"error": abs(float(self.value) - 2)}
+        ...
+        ...     def state(self):
+        ...         return {"value": self.value}
+        ...
+        ...     def load(self, state):
+        ...         self.value.copy_(state["value"])
+        >>> learner, data = Mean(), Examples([1.0, 3.0], list, batch_size=2, length=int)
+        >>> outcome = train(learner, data, TrainConfig(learning_rate=0.5, epochs=20))
+        >>> outcome.units, outcome.unit, outcome.best["error"] < 0.01
+        (40, 'numbers', True)
     """
 
     @property
@@ -68,7 +107,20 @@ class Learner(Protocol):
 
 
 class TrainingData(Protocol):
-    """Batches without end, in an order that a position can resume."""
+    """Batches without end, in an order that a position can resume.
+
+    `Examples` is one. An epoch here has one batch:
+
+    Example:
+        >>> class Numbers:
+        ...     def batches(self, position):
+        ...         epoch = position.get("epoch", 0)
+        ...         while True:
+        ...             epoch += 1
+        ...             yield [1.0, 3.0], {"epoch": epoch}
+        >>> next(Numbers().batches({"epoch": 4}))
+        ([1.0, 3.0], {'epoch': 5})
+    """
 
     def batches(self, position: dict[str, int]) -> Iterator[tuple[Any, dict[str, int]]]:
         """Batches from a position on ({} is the start), each with the position after it.

@@ -56,10 +56,18 @@ class MetricsLog:
             self._board.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All rows; what was cut off in the middle of a last line is left out."""
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    r"""All rows; what was cut off in the middle of a last line is left out.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from relmo.train.log import read_metrics
+        >>> _ = Path("metrics.jsonl").write_text('{"step": 10, "loss": 0.5}\n{"step": 2')
+        >>> read_metrics("metrics.jsonl")
+        [{'step': 10, 'loss': 0.5}]
+    """
     try:
-        *lines, _ = path.read_text(encoding="utf-8").split("\n")  # a whole line ends in "\n"
+        *lines, _ = Path(path).read_text(encoding="utf-8").split("\n")  # a whole line ends in "\n"
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"Cannot read {path}: {error}.") from None
     rows = []

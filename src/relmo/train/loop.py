@@ -44,7 +44,7 @@ PLAIN_REPORT = Report()
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended: by "epochs", "max_tokens", "max_minutes" or "patience".
+    r"""How training ended: by "epochs", "max_tokens", "max_minutes" or "patience".
 
     Attributes:
         reason: the limit that was reached.
@@ -53,6 +53,14 @@ class Outcome:
         seconds: time taken, of all starts.
         best: scores of the best validation and its step.
         unit: what `units` counts.
+
+    Example:
+        >>> from relmo.train import Outcome
+        >>> best = {"accuracy": 0.9, "step": 40.0}
+        >>> outcome = Outcome("patience", 60, 1920, 30.0, best, "words")
+        >>> print(outcome.describe().replace(". ", ".\n"))
+        Ended by patience after 1,920 words, 60 steps, 0.5 minutes.
+        Best validation: accuracy 0.9, step 40.
     """
 
     reason: str
@@ -99,7 +107,7 @@ def train(
     torch's global random state and its number of threads are left as they were.
 
     Args:
-        learner: what is trained.
+        learner: what is trained; the example of `ModuleLearner` shows a whole call.
         data: what it learns from.
         config: limits, recipe, and how often to validate and save.
         run: where checkpoints and metrics go, opened by the first rank; None writes nothing.

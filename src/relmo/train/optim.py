@@ -121,7 +121,21 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 @dataclass(frozen=True)
 class Clipping:
-    """Limits of gradients: of the norm of all together, of every single value, both or neither."""
+    """Limits of gradients: of the norm of all together, of every single value, both or neither.
+
+    Attributes:
+        norm: of all gradients together; no limit when None.
+        value: of every single number; no limit when None.
+
+    Example:
+        >>> import torch
+        >>> from relmo.train.optim import Clipping
+        >>> gradient = torch.tensor([3.0, 4.0])
+        >>> Clipping(norm=1.0).apply([gradient])  # the norm before
+        5.0
+        >>> [round(number, 3) for number in gradient.tolist()]
+        [0.6, 0.8]
+    """
 
     norm: float | None = None
     value: float | None = None

@@ -1,4 +1,4 @@
-"""Embedding text of any length: reading, arithmetic and writing go on side by side.
+"""Embedding text of any length: reading, arithmetic and writing run side by side.
 
 Everything that waits does so in queues of bounded length, and order is kept.
 """
@@ -129,7 +129,7 @@ def embed_lines(
 
     Args:
         model: the model.
-        lines: a sentence each, of any number; read ahead in another thread.
+        lines: one sentence each, any number of them; prefetched in another thread.
         layers: as for `Model.embed`.
         workers: processes to share the work, with the weights in memory once; 1 is this process.
     """
